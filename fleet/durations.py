@@ -1,0 +1,58 @@
+"""Durations as people write them: ``"120s"``, ``"3m"``, ``"1h30m"``, ``"24h"``, ``"7d"``."""
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_TOKEN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_WHOLE = re.compile(rf"(?:{_TOKEN.pattern})+")
+_LONGEST = timedelta(days=366)
+
+
+def parse(text: str) -> timedelta:
+    """Read a duration.
+
+    Raises:
+        ValueError: the text is no sequence of number and unit (ms, s, m, h, d), or is over a year.
+    """
+    compact = text.strip()
+    if not _WHOLE.fullmatch(compact):
+        raise ValueError(f'{text!r} is no duration: write a number and a unit, like "120s" or "3m"')
+    seconds = sum(float(n) * _UNITS[unit] for n, unit in _TOKEN.findall(compact))
+    if seconds > _LONGEST.total_seconds():
+        raise ValueError(f"{text!r} is longer than a year")
+    return timedelta(seconds=seconds)
+
+
+def show(span: timedelta) -> str:
+    """Write a duration in its largest units, for people and for ``fleet.toml``: ``"1h30m"``."""
+    milliseconds = round(span / timedelta(milliseconds=1))
+    if milliseconds == 0:
+        return "0s"
+    sign, milliseconds = ("-", -milliseconds) if milliseconds < 0 else ("", milliseconds)
+    parts = []
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, milliseconds = divmod(milliseconds, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return sign + "".join(parts)
+
+
+def brief(span: timedelta) -> str:
+    """Write a duration for a table cell or sentence, in its two largest units of a second or more."""
+    text = show(timedelta(seconds=max(0, round(span.total_seconds()))))
+    return "".join(re.findall(r"\d+[a-z]+", text)[:2]) or "0s"
+
+
+def _coerce(value: Any) -> Any:
+    if isinstance(value, str):
+        return parse(value)
+    if isinstance(value, timedelta):
+        return value
+    raise ValueError(f'{value!r} is no duration: write text with a unit, like "120s" or "3m"')
+
+
+Duration = Annotated[timedelta, BeforeValidator(_coerce), PlainSerializer(show, return_type=str)]
