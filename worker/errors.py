@@ -1,0 +1,8 @@
+"""What the processes say to a person when they can't go on."""
+
+
+class SetupError(Exception):
+    """Something that steady needs is not there; the message names it and the remedy.
+
+    The command line prints the message as it stands, without a traceback, and exits 1.
+    """

@@ -1,0 +1,58 @@
+"""Logging: structlog renders everything, also what libraries log through the standard library."""
+
+import logging
+import sys
+from pathlib import Path
+
+import structlog
+
+from worker.settings import Settings
+
+_SHARED: list[structlog.types.Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.ExtraAdder(allow=None),
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+
+#: Each of these logs every request or connection at INFO.
+_CHATTY = ("httpx", "httpcore", "asyncssh")
+
+
+def set_up_logging(settings: Settings, to: Path | None = None) -> None:
+    """Send all logs to standard error, or to the file ``to`` where a live view has the terminal."""
+    handler: logging.Handler
+    if to is None:
+        handler = logging.StreamHandler(sys.stderr)
+    else:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(to, encoding="utf-8")
+    handler.setFormatter(_formatter(settings, colours=to is None and sys.stderr.isatty()))
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(settings.log_level.upper())
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    structlog.configure(
+        processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def _formatter(settings: Settings, *, colours: bool) -> logging.Formatter:
+    if settings.log_format == "json":
+        last: list[structlog.types.Processor] = [
+            structlog.processors.dict_tracebacks,
+            structlog.processors.JSONRenderer(),
+        ]
+    else:
+        last = [structlog.dev.ConsoleRenderer(colors=colours)]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_SHARED,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+    )

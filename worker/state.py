@@ -1,0 +1,115 @@
+"""The state folder: one ``steady up`` at a time owns it, and it remembers the ports."""
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from worker.errors import SetupError
+
+_LOCK = "lock"
+_PORTS = "ports.json"
+_TEMPORAL = "temporal.address"
+
+
+@contextmanager
+def owned(state_dir: Path) -> Iterator[Path]:
+    """Own the folder for the length of the block, whatever ends us: the lock is the kernel's.
+
+    Raises:
+        SetupError: another process owns it, which the message names, or it can't be written.
+    """
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        lock = (state_dir / _LOCK).open("a+")
+    except OSError as problem:
+        raise SetupError(
+            f"the state folder {state_dir} can't be used ({problem.strerror}):"
+            " set STEADY_STATE_DIR to one that can be written"
+        ) from problem
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as busy:
+            lock.seek(0)
+            raise SetupError(
+                f"steady already runs on {state_dir} (PID {lock.read().strip() or 'unknown'}):"
+                " stop it, or set STEADY_STATE_DIR to another folder"
+            ) from busy
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield state_dir.resolve()
+
+
+def _is_unlocked(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def port_for(state_dir: Path, name: str, preferred: int | None) -> int:
+    """The port of the last run if it is free, else ``preferred``, else any; it is remembered."""
+    known = _remembered(state_dir)
+    for port in (known.get(name), preferred):
+        if port is not None and port not in _others(known, name) and is_free(port):
+            break
+    else:
+        port = _any_free()
+    known[name] = port
+    (state_dir / _PORTS).write_text(json.dumps(known))
+    return port
+
+
+def _remembered(state_dir: Path) -> dict[str, int]:
+    try:
+        known = json.loads((state_dir / _PORTS).read_text())
+        return {str(name): int(port) for name, port in known.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _others(known: dict[str, int], name: str) -> set[int]:
+    return {port for other, port in known.items() if other != name}
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As servers do: what lingers of a closed connection does not make a port taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _any_free() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def note_address(state_dir: Path, address: str | None) -> None:
+    """Note where this folder's Temporal listens, for the other commands; none: it is gone."""
+    if address is None:
+        (state_dir / _TEMPORAL).unlink(missing_ok=True)
+    else:
+        (state_dir / _TEMPORAL).write_text(address)
+
+
+def noted_address(state_dir: Path) -> str | None:
+    """Where the Temporal of this folder's ``steady up`` listens, if one runs."""
+    try:
+        with (state_dir / _LOCK).open() as lock:
+            if _is_unlocked(lock):
+                return None
+        return (state_dir / _TEMPORAL).read_text().strip() or None
+    except OSError:
+        return None
