@@ -10,9 +10,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-header --no-annotate --no-emit-index-url
 
-# A venv does not survive a move of its checkout, or of the Python that made it.
+# A venv does not survive a move of its checkout, or the end of the Python that made it.
+ifneq ($(wildcard $(VENV)/.installed),)
 ifneq ($(CURDIR),$(shell $(BIN)/python -c 'print(open("$(VENV)/.installed").read(), end="")' 2>/dev/null))
-$(shell rm -f $(VENV)/.installed $(VENV)/.installed-dev)
+$(shell rm -rf $(VENV))
+endif
 endif
 
 .PHONY: run test lint format setup setup-dev record-histories lock clean
