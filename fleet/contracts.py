@@ -6,7 +6,6 @@ No message holds a secret or a log: secrets are named by reference, evidence lie
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -46,6 +45,11 @@ def health_id(shard: int) -> str:
 def incident_id(server: str, first_observed: datetime) -> str:
     """The dedupe key of an incident: the server and the first observation, to the millisecond."""
     return f"{server}@{first_observed:%Y%m%dT%H%M%S}.{first_observed.microsecond // 1000:03d}Z"
+
+
+def take_key(incident: str, restarts: int, failed_tries: int) -> str:
+    """Names one decision to restart. What was given back is spent: the next try has another key."""
+    return f"{incident}/{restarts}.{failed_tries}"
 
 
 class SearchAttribute(StrEnum):
@@ -179,11 +183,16 @@ class ReconcileRequest(Message):
 
     shards: int
     interval: Duration
-    new_servers: list[str] = []
 
 
 class ReconcileResult(Message):
     schedules: list[str]
+
+
+class FoundingRequest(Message):
+    """Servers that are new to the fleet: each gets a guard with a full budget, once in its life."""
+
+    servers: list[str]
 
 
 # --- the sweep -----------------------------------------------------------------------------------
@@ -257,12 +266,26 @@ class RemediationInput(Message):
 
     server: str
     search_attributes: bool = False
-    carried: dict[str, Any] | None = None
+    carried: "Carried | None" = None
 
 
 class Moment(Message):
     at: AwareDatetime
     text: str
+
+
+class Carried(Message):
+    """What an escalated remediation hands to its next run through continue-as-new."""
+
+    incident: "Incident"
+    outcome: Outcome
+    since: dict[Verdict, AwareDatetime] = {}
+    detected_at: AwareDatetime | None = None
+    timeline: list[Moment] = []
+    answers: dict[str, str] = {}
+    pages: list[str] = []
+    reads: int = 0
+    attempts: int = 0
 
 
 class RemediationStatus(Message):
@@ -392,7 +415,9 @@ class Evidence(Message):
 
 
 class TakeRequest(Message):
-    """``day_start`` is the local midnight (UTC instant) where the budget is by calendar day."""
+    """``day_start`` and ``day_end`` are the local midnights (UTC instants) around the present
+    moment where the budget is by calendar day.
+    """
 
     server: str
     incident: str
@@ -400,6 +425,7 @@ class TakeRequest(Message):
     budget: Budget
     cooldown: Duration
     day_start: AwareDatetime | None = None
+    day_end: AwareDatetime | None = None
     by: str = ""
 
 
@@ -443,6 +469,7 @@ class Incident(Message):
     hold: Hold | None = None
     hold_mode: Mode | None = None
     told: list[str] = []
+    last_close: str = ""
 
 
 class OpenRequest(Message):
@@ -458,14 +485,19 @@ class OpenResult(Message):
 
 
 class CloseRequest(Message):
-    """How a run of the incident ended. ``recovered`` ends the incident itself."""
+    """How a run of the incident ended. ``recovered`` ends the incident itself.
+
+    ``key`` names this ending: the same one sent again is counted once.
+    """
 
     server: str
     incident: str
+    key: str = ""
     recovered: bool = False
     hold: Hold | None = None
     hold_mode: Mode | None = None
     failed_try: bool = False
+    no_effect: bool = False
     retry_delays: list[Duration] = []
     told: list[str] = []
 
@@ -479,12 +511,17 @@ class CloseResult(Message):
 class Take(Message):
     key: str
     at: AwareDatetime
+    cooldown_until: AwareDatetime
     incident: str = ""
     by: str = ""
 
 
 class GuardState(Message):
-    """All that ``guard/<server>`` holds. ``lost`` marks a ledger whose history is gone: used up."""
+    """All that ``guard/<server>`` holds.
+
+    ``lost_at`` marks a ledger whose history is gone: used up at that moment. ``recovered_at`` is
+    when the last incident ended: what was observed before it founds none with the same start.
+    """
 
     server: str
     takes: list[Take] = []
@@ -492,6 +529,13 @@ class GuardState(Message):
     cooldown_until: AwareDatetime | None = None
     incident: Incident | None = None
     lost_at: AwareDatetime | None = None
+    recovered_at: AwareDatetime | None = None
+
+
+class Recovery(Message):
+    """The server was seen healthy ``at``, by the observer's clock."""
+
+    at: AwareDatetime
 
 
 class GuardSignal(StrEnum):
@@ -543,3 +587,7 @@ class AlertResult(Message):
     delivered: bool
     attempts: int = 0
     detail: str = ""
+
+
+Carried.model_rebuild()
+RemediationInput.model_rebuild()

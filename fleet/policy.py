@@ -1,24 +1,43 @@
 """Thresholds, limits and modes: how patient steady is with a server, and what it may do to it."""
 
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
-from fleet.durations import Duration, show
+from fleet.durations import Duration, parse, show, within
+from fleet.refusal import Refusal, raise_all, refusal
 from fleet.verdicts import Verdict
 
-STRICT = ConfigDict(extra="forbid", frozen=True)
+#: What stands in the fleet file may be a secret put in the wrong place, so errors never show it.
+STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+_LONGEST_DAY = timedelta(hours=25)
+
+#: A wait of no length would turn a safeguard off without saying so.
+Positive = Annotated[Duration, within("1ms", "366d")]
+
+Delays = Annotated[tuple[Duration, ...], Field(min_length=1, max_length=20)]
 
 
-def _seconds(n: int) -> timedelta:
-    return timedelta(seconds=n)
+def _off(value: object) -> object:
+    return None if value == "off" else value
 
 
-def _minutes(n: int) -> timedelta:
-    return timedelta(minutes=n)
+#: TOML has no null, so ``"off"`` is how a file switches such a threshold off.
+Switchable = Annotated[Positive | None, BeforeValidator(_off)]
 
 
 class Mode(StrEnum):
@@ -40,14 +59,7 @@ class RollingBudget(BaseModel):
     model_config = STRICT
 
     limit: int = Field(default=3, ge=0, le=100)
-    window: Duration = timedelta(hours=24)
-
-    @field_validator("window")
-    @classmethod
-    def _bounded(cls, window: timedelta) -> timedelta:
-        if not _minutes(1) / 60 <= window <= timedelta(days=7):
-            raise ValueError(f"{show(window)} is out of range: choose from 1s to 7d")
-        return window
+    window: Annotated[Duration, within("1s", "7d")] = parse("24h")
 
 
 class DailyBudget(BaseModel):
@@ -64,79 +76,88 @@ class DailyBudget(BaseModel):
         try:
             ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError, OSError) as problem:
-            raise ValueError(
-                f"{zone!r} is no time zone: write an IANA name, like Europe/Berlin"
+            raise refusal(
+                f"{zone!r} is no time zone", 'write an IANA name, like "Europe/Berlin"'
             ) from problem
         return zone
 
 
-Budget = RollingBudget | DailyBudget
+def _sort_of_budget(value: Any) -> str:
+    daily = "per_day_in" in value if isinstance(value, Mapping) else hasattr(value, "per_day_in")
+    return "daily" if daily else "rolling"
 
 
-class Policy(BaseModel):
-    """The thresholds of one server; each has a default, and each can be set for all or for one."""
+Budget = Annotated[
+    Annotated[RollingBudget, Tag("rolling")] | Annotated[DailyBudget, Tag("daily")],
+    Discriminator(_sort_of_budget),
+]
+
+
+class Thresholds(BaseModel):
+    """Every threshold with its default, each good by itself; ``Policy`` asks if they fit together.
+
+    A fleet file sets any of them for all servers in ``[defaults]`` and for one in its ``policy``.
+    """
 
     model_config = STRICT
 
     mode: Mode = Mode.ACT
     expected_off: bool = False
 
-    stale_after: Duration = _seconds(120)
-    observations: Annotated[int, Field(ge=2, le=20)] = 2
-    skew_tolerance: Duration = _seconds(30)
-    stalled_after: Duration | None = _minutes(30)
-    reading_max_age: Duration = _seconds(60)
-    load_limit: Duration = _minutes(15)
+    stale_after: Positive = parse("120s")
+    observations: int = Field(default=2, ge=2, le=20)
+    skew_tolerance: Duration = parse("30s")
+    stalled_after: Switchable = parse("30m")
+    reading_max_age: Positive = parse("60s")
+    load_limit: Positive = parse("15m")
 
-    persist_hung: Duration = _minutes(3)
-    persist_error: Duration = _minutes(30)
-    blind_limit: Duration = _minutes(60)
+    persist_hung: Duration = parse("3m")
+    persist_error: Duration = parse("30m")
+    blind_limit: Positive = parse("60m")
 
-    cooldown: Duration = _minutes(10)
-    verify_after: Duration = _minutes(10)
+    cooldown: Positive = parse("10m")
+    verify_after: Positive = parse("10m")
     budget: Budget = RollingBudget()
-    retry_delays: Annotated[tuple[Duration, ...], Field(min_length=1, max_length=20)] = (
-        _seconds(0),
-        _minutes(5),
-        _minutes(15),
-        _minutes(15),
+    retry_delays: Delays = (parse("0s"), parse("5m"), parse("15m"), parse("15m"))
+    approval_timeout: Positive = parse("24h")
+    escalated_reads: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=20)] = (
+        parse("5m"),
+        parse("15m"),
+        parse("60m"),
     )
-    approval_timeout: Duration = timedelta(hours=24)
-    escalated_reads: Annotated[tuple[Duration, ...], Field(min_length=1, max_length=20)] = (
-        _minutes(5),
-        _minutes(15),
-        _minutes(60),
-    )
+
+
+class Policy(Thresholds):
+    """The thresholds of one server, which fit together."""
 
     @model_validator(mode="after")
-    def _reachable(self) -> "Policy":
-        spacing = max(self.cooldown, self.verify_after)
-        if (
-            isinstance(self.budget, RollingBudget)
-            and self.budget.limit > 0
-            and spacing * self.budget.limit >= self.budget.window
-        ):
-            raise ValueError(
-                f"budget.limit {self.budget.limit} can never be reached: restarts are at least"
-                f" {show(spacing)} apart (cooldown, verify_after), so no more than that fit into"
-                f" the window of {show(self.budget.window)}; make the window longer or the limit"
-                " smaller"
-            )
-        if self.load_limit < self.cooldown:
-            raise ValueError(
-                f"load_limit {show(self.load_limit)} can never be reached: nothing is judged within"
-                f" the cooldown of {show(self.cooldown)}; make load_limit at least that long"
-            )
-        if self.persist_error < self.persist_hung:
-            raise ValueError(
-                f"persist_error {show(self.persist_error)} is shorter than persist_hung"
-                f" {show(self.persist_hung)}: a worker that still speaks gets more patience"
-                " than one that does not"
-            )
-        for name in ("stale_after", "reading_max_age", "cooldown", "verify_after", "load_limit"):
-            if getattr(self, name) <= timedelta(0):
-                raise ValueError(f"{name} must be longer than 0s")
+    def _reachable(self) -> Self:
+        raise_all("Policy", [*self._idle_budget(), *self._idle_load_limit()])
         return self
+
+    def _idle_budget(self) -> Iterator[Refusal]:
+        """A budget that never refuses anything guards nothing."""
+        spacing = max(self.cooldown, self.verify_after)
+        rolling = isinstance(self.budget, RollingBudget)
+        window = self.budget.window if isinstance(self.budget, RollingBudget) else _LONGEST_DAY
+        if self.budget.limit > 0 and spacing * self.budget.limit >= window:
+            stretch = f"the window of {show(window)}" if rolling else "a day"
+            yield Refusal(
+                ("budget", "limit"),
+                f"{self.budget.limit} can never be reached, since restarts are at least"
+                f" {show(spacing)} apart (cooldown, verify_after) and no more than that fit into"
+                f" {stretch}",
+                "make the limit smaller" + (" or the window longer" if rolling else ""),
+            )
+
+    def _idle_load_limit(self) -> Iterator[Refusal]:
+        if self.load_limit < self.cooldown:
+            yield Refusal(
+                ("load_limit",),
+                f"{show(self.load_limit)} can never be reached, since nothing is judged within the"
+                f" cooldown of {show(self.cooldown)}",
+                f'make it at least "{show(self.cooldown)}"',
+            )
 
     def persistence(self, verdict: Verdict) -> timedelta:
         """How long an actionable verdict must hold, from its first observation, before the act."""
@@ -146,6 +167,26 @@ class Policy(BaseModel):
     def tries(self) -> int:
         """How many restarts that could not be carried out an incident may see."""
         return len(self.retry_delays) + 1
+
+
+def normal(overrides: Mapping[str, object]) -> dict[str, object]:
+    """Overrides in one spelling (``"180s"`` is ``"3m"``), so that equal ones compare equal.
+
+    Raises:
+        ValidationError: a key is unknown, or a value is no good for it; each at its path.
+    """
+    thresholds = Thresholds.model_validate(overrides)
+    return thresholds.model_dump(mode="json", exclude_unset=True)
+
+
+def merged(defaults: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Overrides over defaults, key by key; a budget of the other sort drops what it can't use."""
+    budget = {**defaults.get("budget", {}), **overrides.get("budget", {})}
+    if "window" in overrides.get("budget", {}):
+        budget.pop("per_day_in", None)
+    elif "per_day_in" in budget:
+        budget.pop("window", None)
+    return {**defaults, **overrides} | ({"budget": budget} if budget else {})
 
 
 #: What reads a heartbeat's time: seen in the number itself, or fixed by the operator.

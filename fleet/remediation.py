@@ -1,0 +1,200 @@
+"""What a remediation decides, and how it tells it. Pure functions over what was just read."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from fleet.config import CommandRestart
+from fleet.contracts import (
+    HostState,
+    HostStatus,
+    Outcome,
+    PresentPolicy,
+    RemediationStatus,
+)
+from fleet.durations import brief
+from fleet.judge import Finding
+from fleet.policy import Mode, Policy
+from fleet.readings import Reading
+from fleet.verdicts import ACTIONABLE, GOOD, Verdict
+
+
+class Next(StrEnum):
+    """Where the recheck at the last moment sends the incident."""
+
+    RESTART = "restart"
+    END = "end"
+    WAIT = "wait"
+    BOOTING = "booting"
+    APPROVAL = "approval"
+
+
+@dataclass(frozen=True)
+class Decision:
+    next: Next
+    why: str
+    outcome: Outcome | None = None
+
+    @classmethod
+    def end(cls, outcome: Outcome, why: str) -> "Decision":
+        return cls(Next.END, why, outcome)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What an incident knows when it comes to the last recheck."""
+
+    now: datetime
+    by_hand: bool
+    approved: bool
+    not_before: datetime | None
+    seen: HostState | None
+    waited_for: str
+
+
+def by_policy(present: PresentPolicy, standing: Standing) -> Decision | None:
+    """What the present policy forbids, or none. A person's ``restart_now`` outranks pause and mode."""
+    if present.spec is None:
+        return Decision.end(Outcome.REMOVED, "the server is no longer in the fleet")
+    if present.spec.restart is None:
+        return Decision.end(Outcome.ALERT_ONLY, "no restart is configured: a person has to act")
+    if standing.by_hand:
+        return None
+    if present.pause is not None and present.pause.until > standing.now:
+        return Decision.end(
+            Outcome.PAUSED, f"paused until {present.pause.until:%H:%M:%S} by {present.pause.who}"
+        )
+    mode = present.spec.policy.mode
+    if mode is Mode.ALERT_ONLY:
+        return Decision.end(Outcome.ALERT_ONLY, "mode alert_only: a person has to act")
+    if standing.not_before is not None and standing.not_before > standing.now:
+        return Decision(Next.WAIT, f"snoozed until {standing.not_before:%H:%M:%S}")
+    if mode is Mode.APPROVE and not standing.approved:
+        return Decision(Next.APPROVAL, "mode approve: a person has to signal approve")
+    return None
+
+
+def by_reading(finding: Finding, standing: Standing) -> Decision | None:
+    if standing.by_hand:
+        return None
+    if finding.verdict in GOOD:
+        return Decision.end(Outcome.RECOVERED, f"{finding.verdict}: {finding.why}")
+    if finding.verdict not in ACTIONABLE:
+        return Decision(Next.WAIT, f"{finding.verdict}: {finding.why}")
+    return None
+
+
+def by_host(
+    host: HostState, present: PresentPolicy, reading: Reading, standing: Standing
+) -> Decision | None:
+    """What the host forbids: we never start what somebody stopped, paused or replaced."""
+    if host.status in (HostStatus.STOPPED, HostStatus.PAUSED, HostStatus.GONE):
+        return Decision.end(
+            Outcome.HANDED_OVER, f"on the host it is {host.status}: somebody did that, not steady"
+        )
+    if host.status is HostStatus.RESTARTING:
+        return Decision(Next.BOOTING, "the host is restarting it already")
+    if host.status is HostStatus.UNKNOWN and not _has_no_identity(present):
+        return Decision.end(
+            Outcome.HANDED_OVER, f"the host does not say what runs there: {host.detail}"
+        )
+    if standing.seen is not None and standing.seen.identity and not host.same_object(standing.seen):
+        return Decision.end(Outcome.HANDED_OVER, "it was replaced while the incident was open")
+    if _is_booting(host, reading, standing):
+        return Decision(
+            Next.BOOTING, "its process was started after the last heartbeat: it may still be loading"
+        )
+    return None
+
+
+def _has_no_identity(present: PresentPolicy) -> bool:
+    restart = present.spec.restart if present.spec is not None else None
+    return isinstance(restart, CommandRestart) and not restart.identity
+
+
+def _is_booting(host: HostState, reading: Reading, standing: Standing) -> bool:
+    """Both times are the host's, so they may be compared. Waited for once, and no longer."""
+    if standing.by_hand or host.started_at is None or reading.heartbeat is None:
+        return False
+    return host.started_at > reading.heartbeat and standing.waited_for != host.started
+
+
+def deadline(since: dict[Verdict, datetime], policy: Policy) -> datetime | None:
+    """When the act is due: the earliest of the verdicts that are still true."""
+    due = [at + policy.persistence(verdict) for verdict, at in since.items()]
+    return min(due, default=None)
+
+
+def verified(
+    before: HostState, after: HostState | None, now: HostState, finding: Finding
+) -> tuple[bool, str]:
+    """Whether the cure worked: another process than before, still the same one, and healthy."""
+    if now.status is not HostStatus.UNKNOWN:
+        if now.status is not HostStatus.RUNNING:
+            return False, f"on the host it is {now.status}"
+        if now.same_process(before):
+            return False, "the host still shows the process from before the restart"
+        if after is not None and after.identity and not now.same_process(after):
+            return False, "the process that the restart started is gone: it was started again"
+    if finding.verdict not in GOOD:
+        return False, f"{finding.verdict}: {finding.why}"
+    return True, f"a new process, {finding.verdict}"
+
+
+#: What a person should make of an outcome, for alerts and tables.
+MEANING: dict[Outcome, str] = {
+    Outcome.RESOLVED: "restarted, and healthy since",
+    Outcome.RECOVERED: "recovered by itself; nothing was done",
+    Outcome.NOT_CONFIRMED: "not confirmed; nothing was done",
+    Outcome.CANCELLED: "cancelled by a person; closed to automation until it has recovered",
+    Outcome.PAUSED: "paused; nothing was done",
+    Outcome.REMOVED: "no longer in the fleet",
+    Outcome.DRY_RUN: "would have been restarted (mode dry_run)",
+    Outcome.ALERT_ONLY: "waits for a person: automation may not restart it",
+    Outcome.NOT_APPROVED: "nobody approved the restart in time",
+    Outcome.HANDED_OVER: "handed to a person",
+    Outcome.RESTART_FAILED: "the restart could not be carried out",
+    Outcome.BUDGET_EXHAUSTED: "the restart budget is used up; waits for a person",
+    Outcome.ESCALATED: "the restart did not help; waits for a person",
+    Outcome.INTERNAL_ERROR: "steady itself failed; see the workflow",
+}
+
+#: Outcomes that a person must hear of at once.
+PAGES = frozenset(
+    {
+        Outcome.ALERT_ONLY,
+        Outcome.NOT_APPROVED,
+        Outcome.HANDED_OVER,
+        Outcome.RESTART_FAILED,
+        Outcome.BUDGET_EXHAUSTED,
+        Outcome.ESCALATED,
+        Outcome.INTERNAL_ERROR,
+    }
+)
+
+
+def markdown(status: RemediationStatus, now: datetime) -> str:
+    """The incident as the Temporal UI shows it: where it stands, what comes next, how it came."""
+    head = f"**{status.server}** · {status.phase}"
+    if status.outcome is not None:
+        head = f"**{status.server}** · **{status.outcome}**: {MEANING[status.outcome]}"
+    facts = [
+        f"- verdict **{status.verdict}** since {status.since:%Y-%m-%d %H:%M:%S} UTC"
+        if status.verdict is not None and status.since is not None
+        else "",
+        f"- job `{status.job}`" if status.job else "",
+        f"- restarts in this incident: {status.restarts}",
+        f"- incident `{status.incident}`" if status.incident else "",
+        f"- next: {status.next_step}{_at(status.next_at, now)}" if status.next_step else "",
+    ]
+    rows = [f"| {m.at:%H:%M:%S} | {m.text.replace('|', '/')} |" for m in status.timeline[-40:]]
+    table = ["", "| UTC | what happened |", "|---|---|", *rows] if rows else []
+    return "\n".join([head, "", *(fact for fact in facts if fact), *table])
+
+
+def _at(when: datetime | None, now: datetime) -> str:
+    if when is None:
+        return ""
+    wait = when - now
+    soon = f" (in {brief(wait)})" if wait > timedelta(seconds=1) else ""
+    return f" at {when:%H:%M:%S} UTC{soon}"

@@ -1,0 +1,167 @@
+"""From the readings of a shard to what it remembers, whom it reports, and what it tells a person."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from fleet.contracts import (
+    AlertMessage,
+    GuardState,
+    Hold,
+    Observation,
+    Report,
+    Severity,
+    SweepReadings,
+    SweepResult,
+    incident_id,
+)
+from fleet.judge import Finding, Memory, observe
+from fleet.policy import Mode, Policy
+from fleet.readings import Reading
+from fleet.verdicts import ACTIONABLE, ALERT_ONLY, GOOD, OWNERS, Verdict
+
+#: Verdicts that may wait until morning; every other one that only a person can mend pages.
+_CAN_WAIT = frozenset({Verdict.STALLED, Verdict.SKEWED})
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A shard after a sweep. ``reports`` go to remediations, ``alerts`` to people."""
+
+    result: SweepResult
+    reports: list[Report] = field(default_factory=list)
+    alerts: list[AlertMessage] = field(default_factory=list)
+
+
+def judge_shard(
+    shard: int, at: datetime, run: str, seen: SweepReadings, before: SweepResult | None
+) -> Judgement:
+    """Judge every reading of a shard against the last sweep's memory.
+
+    ``run`` names the sweep; reports are deduplicated by it.
+    """
+    judged = [_judge(reading, seen, before, run) for reading in seen.readings]
+    result = SweepResult(
+        shard=shard,
+        at=at,
+        version=seen.version,
+        servers={one.reading.server: one.memory for one in judged},
+        whys={
+            one.reading.server: one.finding.why[:200]
+            for one in judged
+            if one.finding.verdict not in GOOD
+        },
+    )
+    return Judgement(
+        result=result,
+        reports=[report for one in judged for report in one.reports()],
+        alerts=[alert for one in judged for alert in one.alerts()],
+    )
+
+
+@dataclass(frozen=True)
+class _Judged:
+    reading: Reading
+    finding: Finding
+    memory: Memory
+    was: Verdict | None
+    policy: Policy
+    paused: bool
+    run: str
+
+    @property
+    def _changed(self) -> bool:
+        return self.memory.verdict is not self.was
+
+    def reports(self) -> Iterator[Report]:
+        verdict = self.memory.verdict
+        if verdict is None:
+            return
+        good = verdict in GOOD
+        if good and self.was in GOOD:
+            return
+        if not good and not self._reportable(verdict):
+            return
+        yield Report(
+            observation=Observation(
+                server=self.reading.server,
+                verdict=verdict,
+                since=self.memory.since,
+                reading=self.reading,
+                why=self.finding.why,
+                key=self.run,
+            ),
+            ongoing=not self._changed,
+            good=good,
+            mode=self.policy.mode,
+        )
+
+    def _reportable(self, verdict: Verdict) -> bool:
+        if verdict in ACTIONABLE:
+            # A blink of another verdict must not be passed on under the confirmed one's name.
+            return not self.paused and self.finding.verdict is verdict
+        return self._changed
+
+    def alerts(self) -> Iterator[AlertMessage]:
+        verdict = self.memory.verdict
+        if verdict is None or verdict not in ALERT_ONLY or not self._changed or self.paused:
+            return
+        if verdict is Verdict.MISSING and self.policy.expected_off:
+            return
+        yield AlertMessage(
+            server=self.reading.server,
+            incident=incident_id(self.reading.server, self.memory.since),
+            cause=str(verdict),
+            severity=Severity.NOTICE if verdict in _CAN_WAIT else Severity.PAGE,
+            title=f"{self.reading.server} is {verdict}",
+            verdict=verdict,
+            since=self.memory.since,
+            job=self.reading.job,
+            detail=self.finding.why,
+            next_step=f"a person decides: {OWNERS[verdict].why}",
+        )
+
+
+def _judge(reading: Reading, seen: SweepReadings, before: SweepResult | None, run: str) -> _Judged:
+    then = before.servers.get(reading.server) if before is not None else None
+    policy = seen.policies[seen.policy_of[reading.server]]
+    memory, finding = observe(reading, then, policy, seen.interval)
+    pause = seen.paused.get(reading.server)
+    return _Judged(
+        reading=reading,
+        finding=finding,
+        memory=memory,
+        was=then.verdict if then is not None else None,
+        policy=policy,
+        paused=pause is not None and pause.until > reading.at,
+        run=run,
+    )
+
+
+def is_too_old(asked: datetime, now: datetime, seen: SweepReadings) -> bool:
+    """Whether readings that were asked for at ``asked`` may no longer be judged.
+
+    Both times are Temporal's clock: a worker that slept between reading and judging shows here.
+    """
+    limit = min((policy.reading_max_age for policy in seen.policies), default=timedelta(minutes=1))
+    return now - asked > limit
+
+
+def may_open(guard: GuardState | None, mode: Mode, now: datetime) -> bool:
+    """Whether automation may open (again) the incident of a server whose remediation isn't running.
+
+    Not while a person keeps it closed, not before the next try is due, not in the cooldown after a
+    restart, when a booting server looks just like a hung one.
+    """
+    if guard is None:
+        return True
+    if guard.cooldown_until is not None and guard.cooldown_until > now:
+        return False
+    incident = guard.incident
+    if incident is None:
+        return True
+    if incident.hold in (Hold.DRY_RUN, Hold.ALERT_ONLY) and incident.hold_mode is not mode:
+        return True
+    if incident.hold is not None:
+        return False
+    return incident.next_try_at is None or incident.next_try_at <= now

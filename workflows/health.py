@@ -1,0 +1,91 @@
+"""The scheduled look at a shard of the fleet: read, judge, report. It never acts."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.readings import ReadingActivities
+    from activities.reports import ReportActivities
+    from fleet.contracts import HEALTH_SWEEP, ReportBatch, SweepReadings, SweepRequest, SweepResult
+    from fleet.durations import brief
+    from fleet.sweep import Judgement, is_too_old, judge_shard
+    from fleet.verdicts import GOOD
+    from workflows.alerting import raise_alert
+
+
+@workflow.defn(name=HEALTH_SWEEP, failure_exception_types=[Exception])
+class HealthSweep:
+    """One sweep. What the last one saw is the schedule's last completion result, so two bad
+    observations in a row are durable data and no worker's memory. A sweep that fails leaves that
+    result as it was; a sweep that was missed is not made up.
+    """
+
+    @workflow.run
+    async def run(self, request: SweepRequest) -> SweepResult:
+        before = self._last_result()
+        asked = workflow.now()
+        seen = await self._read(request)
+        if is_too_old(asked, workflow.now(), seen):
+            raise ApplicationError(
+                f"the readings were {brief(workflow.now() - asked)} old when they could be judged:"
+                " nothing was concluded from them",
+                type="ReadingsTooOld",
+                non_retryable=True,
+            )
+        judgement = judge_shard(
+            request.shard, workflow.now(), workflow.info().run_id, seen, before
+        )
+        workflow.set_current_details(_details(judgement))
+        await self._report(judgement, search_attributes=seen.search_attributes)
+        for alert in judgement.alerts:
+            await raise_alert(alert)
+        return judgement.result
+
+    def _last_result(self) -> SweepResult | None:
+        if not workflow.has_last_completion_result():
+            return None
+        return workflow.get_last_completion_result(SweepResult)
+
+    async def _read(self, request: SweepRequest) -> SweepReadings:
+        return await workflow.execute_activity_method(
+            ReadingActivities.read_shard,
+            request,
+            schedule_to_close_timeout=timedelta(seconds=60),
+            start_to_close_timeout=timedelta(seconds=30),
+            heartbeat_timeout=timedelta(seconds=15),
+            retry_policy=RetryPolicy(maximum_attempts=2),
+            summary=f"read the servers of shard {request.shard}",
+        )
+
+    async def _report(self, judgement: Judgement, *, search_attributes: bool) -> None:
+        if not judgement.reports:
+            return
+        names = [report.observation.server for report in judgement.reports]
+        await workflow.execute_activity_method(
+            ReportActivities.report,
+            ReportBatch(reports=judgement.reports, search_attributes=search_attributes),
+            schedule_to_close_timeout=timedelta(seconds=60),
+            start_to_close_timeout=timedelta(seconds=30),
+            heartbeat_timeout=timedelta(seconds=15),
+            retry_policy=RetryPolicy(maximum_attempts=3),
+            summary=f"report {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"[:190],
+        )
+
+
+def _details(judgement: Judgement) -> str:
+    servers = judgement.result.servers
+    bad = {
+        name: memory
+        for name, memory in servers.items()
+        if memory.verdict is not None and memory.verdict not in GOOD
+    }
+    lines = [f"**{len(servers)}** servers, **{len(bad)}** not well"]
+    whys = judgement.result.whys
+    lines += [
+        f"- `{name}` **{memory.verdict}** since {memory.since:%H:%M:%S}: {whys.get(name, '')}"
+        for name, memory in sorted(bad.items())[:50]
+    ]
+    return "\n".join(lines)
