@@ -1,0 +1,287 @@
+"""What steady knows at one moment, read from Temporal for whoever looks: live view, status, demo.
+
+Everything comes from what Temporal keeps: the sweeps' results, the remediations' own status, and,
+where no worker is there to answer, their search attributes.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+from temporalio.client import (
+    Client,
+    ScheduleActionExecutionStartWorkflow,
+    WorkflowExecution,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+)
+from temporalio.common import SearchAttributeKey
+from temporalio.service import RPCError
+
+from fleet.contracts import (
+    FLEET_ID,
+    REMEDIATION,
+    STATUS_QUERY,
+    FleetQuery,
+    FleetState,
+    Outcome,
+    Pause,
+    Phase,
+    RemediationStatus,
+    SearchAttribute,
+    SweepResult,
+    remediation_id,
+)
+from fleet.judge import Memory
+from fleet.verdicts import Verdict
+
+_PATIENCE = timedelta(seconds=3)
+_AT_ONCE = 8
+_SHARDS = 100
+_HEALTH = "health/"
+
+T = TypeVar("T")
+
+
+class ServerView(BaseModel):
+    """A server as the last sweep left it; ``verdict`` is none before the first one.
+
+    ``pending`` is a bad verdict that waits for its confirmation. ``phase`` is that of the server's
+    open incident. ``seen_at`` is when it was last read, by the worker's clock.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    server: str
+    verdict: Verdict | None = None
+    since: AwareDatetime | None = None
+    pending: Verdict | None = None
+    why: str = ""
+    seen_at: AwareDatetime | None = None
+    phase: Phase | None = None
+    paused: Pause | None = None
+
+
+class Snapshot(BaseModel):
+    """The whole fleet: ``servers`` by name, ``open`` and ``closed`` incidents newest first.
+
+    ``fleet`` is none where nothing was applied, or nobody could say. ``problems`` are the things
+    that could not be read, each in one line; what is there is then older or less.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    at: AwareDatetime
+    fleet: str | None = None
+    version: int = 0
+    applied_at: AwareDatetime | None = None
+    temporal_ui: str | None = None
+    fleet_pause: Pause | None = None
+    servers: list[ServerView] = []
+    open: list[RemediationStatus] = []
+    closed: list[RemediationStatus] = []
+    problems: list[str] = []
+
+
+async def fetch_snapshot(client: Client, *, closed: int = 20) -> Snapshot:
+    """Look once, within some seconds; ``closed`` bounds how many ended incidents are read."""
+    return await SnapshotReader(client, closed=closed).fetch()
+
+
+class SnapshotReader:
+    """Looks again and again, and reads what can't change only once."""
+
+    def __init__(self, client: Client, *, closed: int = 20) -> None:
+        self._client = client
+        self._closed = closed
+        self._results: dict[str, RemediationStatus] = {}
+        self._sweeps: dict[str, SweepResult] = {}
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def fetch(self) -> Snapshot:
+        problems: list[str] = []
+        state, sweeps, incidents = await asyncio.gather(
+            _or(FleetState(), self._fleet(), "the fleet", problems),
+            _or([], self._last_sweeps(), "the sweeps", problems),
+            _or(_Incidents(), self._remediations(), "the incidents", problems),
+        )
+        fleet = state.fleet
+        return Snapshot(
+            at=datetime.now(UTC),
+            fleet=fleet.fleet.name if fleet is not None else None,
+            version=state.version,
+            applied_at=state.applied_at,
+            temporal_ui=fleet.fleet.temporal_ui if fleet is not None else None,
+            fleet_pause=state.fleet_pause,
+            servers=_views(state, sweeps, incidents.open),
+            open=incidents.open,
+            closed=incidents.closed,
+            problems=problems,
+        )
+
+    async def _fleet(self) -> FleetState:
+        handle = self._client.get_workflow_handle(FLEET_ID)
+        state: FleetState = await handle.query(
+            FleetQuery.STATE, result_type=FleetState, rpc_timeout=_PATIENCE
+        )
+        return state
+
+    async def _last_sweeps(self) -> list[SweepResult]:
+        schedules = await self._client.list_schedules()
+        ids = [s.id async for s in _first(schedules, _SHARDS) if s.id.startswith(_HEALTH)]
+        found = await asyncio.gather(*(self._bounded(self._last_sweep(id_)) for id_ in ids))
+        results = {run: result for run, result in found if result is not None}
+        self._sweeps = results
+        return list(results.values())
+
+    async def _last_sweep(self, schedule: str) -> tuple[str, SweepResult | None]:
+        """The newest result of a schedule: its newest runs may still be at work, or have failed."""
+        about = await self._client.get_schedule_handle(schedule).describe(rpc_timeout=_PATIENCE)
+        for taken in reversed(about.info.recent_actions):
+            action = taken.action
+            if not isinstance(action, ScheduleActionExecutionStartWorkflow):
+                continue
+            if action in about.info.running_actions:
+                continue
+            run = action.first_execution_run_id
+            result = self._sweeps.get(run) or await self._sweep_result(action.workflow_id, run)
+            if result is not None:
+                return run, result
+        return schedule, None
+
+    async def _sweep_result(self, workflow_id: str, run: str) -> SweepResult | None:
+        handle = self._client.get_workflow_handle(workflow_id, run_id=run, result_type=SweepResult)
+        try:
+            async with asyncio.timeout(_PATIENCE.total_seconds()):
+                result: SweepResult = await handle.result(rpc_timeout=_PATIENCE)
+        except (WorkflowFailureError, TimeoutError):
+            return None
+        return result
+
+    async def _remediations(self) -> "_Incidents":
+        """All that run, and the newest of those that ended; a run that continues is not an end."""
+        listed = self._client.list_workflows(f"WorkflowType = '{REMEDIATION}'")
+        open_runs: list[WorkflowExecution] = []
+        ended: list[WorkflowExecution] = []
+        async for run in _first(listed, 10 * self._closed):
+            if run.status is WorkflowExecutionStatus.RUNNING:
+                open_runs.append(run)
+            elif run.status is not WorkflowExecutionStatus.CONTINUED_AS_NEW:
+                ended.append(run)
+        del ended[self._closed :]
+        incidents = _Incidents(
+            open=await asyncio.gather(*(self._bounded(self._status(run)) for run in open_runs)),
+            closed=await asyncio.gather(*(self._bounded(self._status(run)) for run in ended)),
+        )
+        shown = {run.run_id for run in ended}
+        self._results = {run: status for run, status in self._results.items() if run in shown}
+        return incidents
+
+    async def _status(self, run: WorkflowExecution) -> RemediationStatus:
+        known = self._results.get(run.run_id)
+        if known is not None:
+            return known
+        handle = self._client.get_workflow_handle(
+            run.id, run_id=run.run_id, result_type=RemediationStatus
+        )
+        try:
+            async with asyncio.timeout(_PATIENCE.total_seconds()):
+                status: RemediationStatus
+                if run.status is WorkflowExecutionStatus.RUNNING:
+                    status = await handle.query(STATUS_QUERY, result_type=RemediationStatus)
+                    return status
+                status = await handle.result(rpc_timeout=_PATIENCE)
+        except (WorkflowFailureError, RPCError, TimeoutError):
+            return _from_attributes(run)
+        self._results[run.run_id] = status
+        return status
+
+    async def _bounded(self, work: Coroutine[Any, Any, T]) -> T:
+        async with self._slots:
+            return await work
+
+
+@dataclass(frozen=True)
+class _Incidents:
+    open: list[RemediationStatus] = field(default_factory=list)
+    closed: list[RemediationStatus] = field(default_factory=list)
+
+
+def _views(
+    state: FleetState, sweeps: list[SweepResult], incidents: list[RemediationStatus]
+) -> list[ServerView]:
+    memories = {name: memory for sweep in sweeps for name, memory in sweep.servers.items()}
+    whys = {name: why for sweep in sweeps for name, why in sweep.whys.items()}
+    phases = {status.server: status.phase for status in incidents}
+    known = state.fleet.servers if state.fleet is not None else memories
+    return [
+        _view(name, memories.get(name), whys.get(name, ""), phases.get(name)).model_copy(
+            update={"paused": state.pauses.get(name)}
+        )
+        for name in sorted(known)
+    ]
+
+
+def _view(server: str, memory: Memory | None, why: str, phase: Phase | None) -> ServerView:
+    if memory is None:
+        return ServerView(server=server, phase=phase)
+    return ServerView(
+        server=server,
+        verdict=memory.verdict,
+        since=memory.since,
+        pending=memory.pending,
+        why=why,
+        seen_at=memory.at,
+        phase=phase,
+    )
+
+
+def _from_attributes(run: WorkflowExecution) -> RemediationStatus:
+    """What the listing itself says of a run that nobody answers for."""
+
+    def said(attribute: SearchAttribute) -> str | None:
+        return run.typed_search_attributes.get(SearchAttributeKey.for_keyword(attribute))
+
+    phase, verdict, outcome = (
+        said(SearchAttribute.PHASE),
+        said(SearchAttribute.VERDICT),
+        said(SearchAttribute.OUTCOME),
+    )
+    is_open = run.status is WorkflowExecutionStatus.RUNNING
+    return RemediationStatus(
+        server=run.id.removeprefix(remediation_id("")),
+        phase=(Phase(phase) if phase else Phase.CONFIRMING) if is_open else Phase.CLOSED,
+        verdict=Verdict(verdict) if verdict else None,
+        outcome=Outcome(outcome) if outcome else None,
+        since=run.start_time,
+        closed_at=run.close_time,
+        next_step=_unanswered(run),
+    )
+
+
+def _unanswered(run: WorkflowExecution) -> str:
+    if run.status is WorkflowExecutionStatus.RUNNING:
+        return "no worker answers for it: start `steady worker`"
+    ended = run.status.name.lower() if run.status is not None else "ended"
+    return f"the workflow {ended} without a result"
+
+
+async def _or(otherwise: T, wanted: Awaitable[T], what: str, problems: list[str]) -> T:
+    """Await ``wanted``; where it can't be read, note that and go on with ``otherwise``."""
+    try:
+        return await wanted
+    except (RPCError, TimeoutError, ValueError) as problem:
+        problems.append(f"{what} can't be read: {str(problem)[:200] or type(problem).__name__}")
+        return otherwise
+
+
+async def _first(items: AsyncIterator[T], limit: int) -> AsyncIterator[T]:
+    count = 0
+    async for item in items:
+        if count == limit:
+            return
+        count += 1
+        yield item
