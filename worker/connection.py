@@ -13,7 +13,7 @@ from temporalio.envconfig import ClientConfig
 from fleet.durations import brief
 from worker.errors import SetupError
 from worker.settings import Settings
-from worker.state import noted_address
+from worker.state import noted_temporal
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"
 DEFAULT_NAMESPACE = "default"
@@ -67,7 +67,8 @@ def _options(state_dir: Path, address: str | None) -> dict[str, Any]:
     defaults = {"namespace": DEFAULT_NAMESPACE, "data_converter": pydantic_data_converter}
     if address is not None:
         return {**defaults, "target_host": address}
-    default = {"target_host": noted_address(state_dir) or DEFAULT_ADDRESS}
+    embedded = noted_temporal(state_dir)
+    default = {"target_host": embedded.address if embedded is not None else DEFAULT_ADDRESS}
     return {**default, **defaults, **_from_environment()}
 
 

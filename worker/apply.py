@@ -1,0 +1,75 @@
+"""Applying a fleet: one update on the workflow ``fleet``, which is started where there is none."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    WithStartWorkflowOperation,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError
+
+from fleet.config import Fleet
+from fleet.contracts import (
+    FLEET,
+    FLEET_ID,
+    TASK_QUEUE,
+    ApplyRequest,
+    ApplyResult,
+    FleetState,
+    FleetUpdate,
+)
+from fleet.durations import brief
+from worker.errors import SetupError
+
+_PATIENCE = timedelta(seconds=30)
+
+
+async def apply_fleet(
+    client: Client, request: ApplyRequest, task_queue: str = TASK_QUEUE
+) -> ApplyResult:
+    """Store the fleet as the one that is watched, and reconcile the schedules.
+
+    The same fleet again changes nothing and makes no new version.
+
+    Raises:
+        SetupError: no worker took it within half a minute, or it was refused; the message says
+            which.
+    """
+    start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+        FLEET,
+        FleetState(),
+        id=FLEET_ID,
+        task_queue=task_queue,
+        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        static_summary="the fleet that is watched, and its pauses",
+    )
+    try:
+        async with asyncio.timeout(_PATIENCE.total_seconds()):
+            result: ApplyResult = await client.execute_update_with_start_workflow(
+                FleetUpdate.APPLY,
+                request,
+                start_workflow_operation=start,
+                result_type=ApplyResult,
+            )
+    except WorkflowUpdateFailedError as refused:
+        raise SetupError(f"the fleet was not applied: {refused.cause}") from refused
+    except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError) as late:
+        raise SetupError(
+            f"no worker took the fleet within {brief(_PATIENCE)}: start one with `steady worker`"
+        ) from late
+    except RPCError as problem:
+        raise SetupError(f"Temporal did not take the fleet: {problem.message}") from problem
+    return result
+
+
+def with_ui(fleet: Fleet, ui_url: str | None) -> Fleet:
+    """The fleet with the address of the Temporal UI, for links in alerts, where it names none."""
+    if ui_url is None or fleet.fleet.temporal_ui is not None:
+        return fleet
+    section = fleet.fleet.model_copy(update={"temporal_ui": ui_url})
+    return fleet.model_copy(update={"fleet": section})
