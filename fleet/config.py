@@ -1,195 +1,70 @@
 """The fleet file as a model. Loading and printing its errors belong to ``worker/``.
 
-No I/O happens here: whether a key file exists is the loader's question.
+No I/O happens here: whether a key file exists is the loader's question. A path that begins with
+``~`` is the home of the user that runs the worker, and is expanded there; a path relative to the
+fleet file is made absolute when that file is loaded, since nobody knows its folder afterwards.
 """
 
-import re
-from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
-from fleet.durations import Duration, parse, show
-from fleet.policy import STRICT, Policy, TimeFormat
+from fleet.actions import (
+    CommandRestart,
+    ComposeRestart,
+    DockerRestart,
+    Host,
+    Restart,
+    SystemdRestart,
+    target,
+)
+from fleet.durations import Duration, parse, within
+from fleet.policy import STRICT, Policy, merged, normal
+from fleet.refusal import Refusal, raise_all
+from fleet.sources import (
+    RecordFields,
+    RedisSource,
+    SecretRef,
+    Source,
+    StateWords,
+    StatusSource,
+    Store,
+    checked_url,
+    record,
+)
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-
-
-class SecretRef(BaseModel):
-    """Where a secret is found: an environment variable of the worker, or a file on its disk.
-
-    The secret itself never stands in the fleet file, so it never enters a workflow.
-    """
-
-    model_config = STRICT
-
-    env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
-    file: str | None = Field(default=None, min_length=1)
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> Self:
-        if (self.env is None) == (self.file is None):
-            raise ValueError('a secret is named by env = "VARIABLE" or by file = "PATH", not both')
-        return self
-
-
-class RecordFields(BaseModel):
-    """The names under which a worker publishes; a dot reaches into nested JSON."""
-
-    model_config = STRICT
-
-    state: str = "state"
-    heartbeat: str = "heartbeat"
-    progress: str | None = "progress"
-    job: str | None = "job"
-    process: str | None = "process"
-
-
-class StateWords(BaseModel):
-    """Which of the worker's own words mean what, compared without regard to case."""
-
-    model_config = STRICT
-
-    processing: tuple[str, ...] = ("processing", "busy", "running")
-    idle: tuple[str, ...] = ("idle", "ready", "waiting")
-    error: tuple[str, ...] = ("error", "failed")
-    loading: tuple[str, ...] = ("loading", "starting", "booting")
-
-
-class _Record(BaseModel):
-    model_config = STRICT
-
-    fields: RecordFields = RecordFields()
-    words: StateWords = StateWords()
-    time: TimeFormat = "auto"
-    timeout: Duration = parse("5s")
-
-
-class RedisSource(_Record):
-    """A heartbeat record in Redis or Valkey. Without ``store``, the embedded one."""
-
-    kind: Literal["redis"] = "redis"
-    store: str | None = None
-    key: str = Field(min_length=1, max_length=500)
-    format: Literal["hash", "json"] = "hash"
-
-
-class StatusSource(_Record):
-    """A URL that answers with the same record as JSON."""
-
-    kind: Literal["status"] = "status"
-    url: str
-    token: SecretRef | None = None
-
-    @field_validator("url")
-    @classmethod
-    def _http(cls, url: str) -> str:
-        return _checked_url(url, ("http", "https"))
-
-
-Source = Annotated[RedisSource | StatusSource, Field(discriminator="kind")]
-
-_Argument = Annotated[str, Field(min_length=1, max_length=1000)]
-
-
-class _Action(BaseModel):
-    model_config = STRICT
-
-    host: str
-
-
-class DockerRestart(_Action):
-    """``docker restart NAME`` (or Podman by the same verbs).
-
-    ``stop_timeout`` is how long the container may take to stop before it is killed; the bound on
-    the SSH command is derived from it. ``cli`` is the program with leading arguments, such as
-    ``["sudo", "-n", "docker"]``.
-    """
-
-    kind: Literal["docker", "podman"]
-    name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$")
-    stop_timeout: Duration = parse("10s")
-    cli: tuple[_Argument, ...] = ()
-
-    @property
-    def program(self) -> tuple[str, ...]:
-        return self.cli or (self.kind,)
-
-
-class ComposeRestart(_Action):
-    """``docker compose restart SERVICE`` in a project directory on the host."""
-
-    kind: Literal["compose"]
-    directory: str = Field(pattern=r"^/")
-    service: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$")
-    stop_timeout: Duration = parse("10s")
-    cli: tuple[_Argument, ...] = ("docker",)
-
-
-class SystemdRestart(_Action):
-    """``systemctl restart UNIT``; ``stop_timeout`` should be the unit's ``TimeoutStopSec``."""
-
-    kind: Literal["systemd"]
-    unit: str = Field(pattern=r"^[A-Za-z0-9:_.\\@-]+$")
-    user: bool = False
-    stop_timeout: Duration = parse("90s")
-    cli: tuple[_Argument, ...] = ("systemctl",)
-
-
-class CommandRestart(_Action):
-    """An argument list of the operator's own; it is never split or expanded by a shell.
-
-    ``identity`` prints one line that is another after every start of the process (a PID with its
-    start time, say). Without it a lost connection can't be settled, and goes to a person.
-    """
-
-    kind: Literal["command"]
-    argv: tuple[_Argument, ...] = Field(min_length=1)
-    identity: tuple[_Argument, ...] = ()
-    stop_timeout: Duration = parse("30s")
-
-    @field_validator("argv", "identity", mode="before")
-    @classmethod
-    def _list_not_text(cls, value: object) -> object:
-        if isinstance(value, str):
-            raise ValueError(
-                'write the command as a list, ["program", "argument"]: a text would be split by a'
-                " shell"
-            )
-        return value
-
-
-Restart = Annotated[
-    DockerRestart | ComposeRestart | SystemdRestart | CommandRestart, Field(discriminator="kind")
+__all__ = [
+    "NAME",
+    "Alerts",
+    "CommandRestart",
+    "ComposeRestart",
+    "DockerRestart",
+    "Fleet",
+    "FleetSection",
+    "Host",
+    "RecordFields",
+    "RedisSource",
+    "Restart",
+    "SecretRef",
+    "Server",
+    "ServerSpec",
+    "Source",
+    "StateWords",
+    "StatusSource",
+    "Store",
+    "SystemdRestart",
 ]
 
-
-class Host(BaseModel):
-    """A machine that is reached over SSH. Its key must be in ``known_hosts``: no first trust."""
-
-    model_config = STRICT
-
-    address: str = Field(min_length=1)
-    port: int = Field(default=22, ge=1, le=65535)
-    user: str = Field(min_length=1)
-    key: str = Field(min_length=1, description="private key file")
-    known_hosts: str = "~/.ssh/known_hosts"
-    connect_timeout: Duration = parse("10s")
-
-
-class Store(BaseModel):
-    """A Redis or Valkey server with heartbeat records; it is only read."""
-
-    model_config = STRICT
-
-    url: str
-    username: str | None = None
-    password: SecretRef | None = None
-
-    @field_validator("url")
-    @classmethod
-    def _no_password(cls, url: str) -> str:
-        return _checked_url(url, ("redis", "rediss", "unix"))
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 
 
 class Alerts(BaseModel):
@@ -201,28 +76,36 @@ class Alerts(BaseModel):
     mention: str = "@here"
 
 
+Overrides = Annotated[dict[str, Any], AfterValidator(normal)]
+
+
 class Server(BaseModel):
+    """One server: where it is read, how it is restarted, and what differs from the defaults."""
+
     model_config = STRICT
 
     source: Source
     restart: Restart | None = None
-    policy: dict[str, object] = {}
+    policy: Overrides = {}
 
 
 class FleetSection(BaseModel):
+    """What is one for the whole fleet. ``shard_size`` is the number of servers in one sweep."""
+
     model_config = STRICT
 
-    name: str = Field(default="fleet", pattern=_NAME.pattern)
-    sweep_every: Duration = parse("30s")
+    name: str = Field(default="fleet", pattern=NAME)
+    sweep_every: Annotated[Duration, within("1s", "1h")] = parse("30s")
     shard_size: int = Field(default=100, ge=1, le=500)
     temporal_ui: str | None = None
 
-    @field_validator("sweep_every")
+    @field_validator("temporal_ui")
     @classmethod
-    def _bounded(cls, every: Duration) -> Duration:
-        if not parse("1s") <= every <= parse("1h"):
-            raise ValueError(f"{show(every)} is out of range: choose from 1s to 1h")
-        return every
+    def _http(cls, url: str | None) -> str | None:
+        return checked_url(url, ("http", "https"), "the URL without them") if url else None
+
+
+_Name = Annotated[str, Field(pattern=NAME)]
 
 
 class Fleet(BaseModel):
@@ -232,48 +115,76 @@ class Fleet(BaseModel):
 
     fleet: FleetSection = FleetSection()
     alerts: Alerts = Alerts()
-    defaults: dict[str, object] = {}
-    stores: dict[str, Store] = {}
-    hosts: dict[str, Host] = {}
-    servers: dict[str, Server] = Field(min_length=1)
+    defaults: Overrides = {}
+    stores: dict[_Name, Store] = {}
+    hosts: dict[_Name, Host] = {}
+    servers: dict[_Name, Server] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for name, server in self.servers.items():
-            if not _NAME.fullmatch(name):
-                raise ValueError(f"servers.{name}: a name has letters, digits, '.', '_', '-' only")
-            self._check_references(name, server)
-        self._check_targets()
+        contradictions = dict.fromkeys(
+            [
+                *_twins("stores", self.stores),
+                *_twins("hosts", self.hosts),
+                *_twins("servers", self.servers),
+                *self._dangling(),
+                *self._shared_targets(),
+                *self._shared_sources(),
+                *self._contradictory_policies(),
+            ]
+        )
+        raise_all("Fleet", contradictions)
         return self
 
-    def _check_references(self, name: str, server: Server) -> None:
-        store = server.source.store if isinstance(server.source, RedisSource) else None
-        if store is not None and store not in self.stores:
-            raise ValueError(
-                f"servers.{name}.source.store: there is no [stores.{store}]; {_known(self.stores)}"
-            )
-        if server.restart is not None and server.restart.host not in self.hosts:
-            raise ValueError(
-                f"servers.{name}.restart.host: there is no [hosts.{server.restart.host}];"
-                f" {_known(self.hosts)}"
-            )
+    def _dangling(self) -> Iterator[Refusal]:
+        for name, server in self.servers.items():
+            store = server.source.store if isinstance(server.source, RedisSource) else None
+            if store is not None and store not in self.stores:
+                yield _no_such("stores", store, self.stores, ("servers", name, "source", "store"))
+            if server.restart is not None and server.restart.host not in self.hosts:
+                at = ("servers", name, "restart", "host")
+                yield _no_such("hosts", server.restart.host, self.hosts, at)
 
-    def _check_targets(self) -> None:
+    def _shared_targets(self) -> Iterator[Refusal]:
         seen: dict[object, str] = {}
         for name, server in self.servers.items():
-            if server.restart is None:
+            host = self.hosts.get(server.restart.host) if server.restart else None
+            if server.restart is None or host is None:
                 continue
-            target = (type(server.restart), server.restart)
-            if target in seen:
-                raise ValueError(
-                    f"servers.{name}.restart: the same as servers.{seen[target]}.restart; two"
-                    " servers that restart one thing would have two locks and two budgets"
+            first = seen.setdefault(target(server.restart, host), name)
+            if first != name:
+                yield Refusal(
+                    ("servers", name, "restart"),
+                    f"restarts the same as servers.{first}.restart, so one thing would have two"
+                    " locks and two budgets",
+                    "name another container, unit or host, or remove one of the two servers",
                 )
-            seen[target] = name
+
+    def _shared_sources(self) -> Iterator[Refusal]:
+        seen: dict[object, str] = {}
+        for name, server in self.servers.items():
+            first = seen.setdefault(record(server.source), name)
+            if first != name:
+                key = "url" if isinstance(server.source, StatusSource) else "key"
+                yield Refusal(
+                    ("servers", name, "source", key),
+                    f"is the same record as servers.{first}.source.{key}, which can't tell two"
+                    " servers apart",
+                    "name the record of this server",
+                )
+
+    def _contradictory_policies(self) -> Iterator[Refusal]:
+        """What does not fit together belongs to where it was written: defaults, else the server."""
+        common = list(_contradictions(self.defaults))
+        yield from (each._replace(at=("defaults", *each.at)) for each in common)
+        for name, server in self.servers.items():
+            for each in _contradictions(merged(self.defaults, server.policy)):
+                if each not in common:
+                    yield each._replace(at=("servers", name, "policy", *each.at))
 
     def policy(self, name: str) -> Policy:
         """Defaults and the server's overrides, merged key by key."""
-        return Policy.model_validate({**self.defaults, **self.servers[name].policy})
+        return Policy.model_validate(merged(self.defaults, self.servers[name].policy))
 
     def spec(self, name: str) -> "ServerSpec":
         """One server with its references resolved, which is all that an activity needs.
@@ -307,16 +218,30 @@ class ServerSpec(BaseModel):
     policy: Policy
 
 
-def _known(names: dict[str, object] | dict[str, Store] | dict[str, Host]) -> str:
-    return f"there are {', '.join(names)}" if names else "the file has none yet"
+def _contradictions(overrides: dict[str, Any]) -> Iterator[Refusal]:
+    try:
+        Policy.model_validate(overrides)
+    except ValidationError as problem:
+        for error in problem.errors(include_url=False):
+            ctx = error.get("ctx", {})
+            yield Refusal(error["loc"], ctx.get("message", error["msg"]), ctx.get("remedy", ""))
 
 
-def _checked_url(url: str, schemes: tuple[str, ...]) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in schemes:
-        raise ValueError(f"{url!r} is no URL with {' or '.join(f'{s}://' for s in schemes)}")
-    if parts.password:
-        raise ValueError('the URL holds a password: name it with password = { env = "VARIABLE" }')
-    if parts.scheme != "unix" and not parts.hostname:
-        raise ValueError(f"{url!r} names no host")
-    return url
+def _twins(table: str, names: Collection[str]) -> Iterator[Refusal]:
+    """Names that differ by case only are one name to a tired person, and on some file systems."""
+    seen: dict[str, str] = {}
+    for name in names:
+        first = seen.setdefault(name.lower(), name)
+        if first != name:
+            message = f"differs only by case from {table}.{first}"
+            yield Refusal((table, name), message, "choose another name")
+
+
+def _no_such(table: str, name: str, names: Collection[str], at: tuple[str, ...]) -> Refusal:
+    close = get_close_matches(name, names, n=1)
+    known = ", ".join(sorted(names)[:8])
+    if close:
+        remedy = f'did you mean "{close[0]}"?'
+    else:
+        remedy = f"add that table, or name one of: {known}" if known else "add that table"
+    return Refusal(at, f"there is no [{table}.{name}]", remedy)

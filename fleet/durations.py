@@ -4,11 +4,14 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer
+
+from fleet.refusal import refusal
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _TOKEN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _WHOLE = re.compile(rf"(?:{_TOKEN.pattern})+")
+_HOW = 'write a number and a unit (ms, s, m, h, d) in quotes, like "120s" or "3m"'
 _LONGEST = timedelta(days=366)
 
 
@@ -17,14 +20,15 @@ def parse(text: str) -> timedelta:
 
     Raises:
         ValueError: the text is no sequence of number and unit (ms, s, m, h, d), or is over a year.
+            What is finer than a millisecond is rounded, so that ``show`` gives it back unchanged.
     """
     compact = text.strip()
     if not _WHOLE.fullmatch(compact):
-        raise ValueError(f'{text!r} is no duration: write a number and a unit, like "120s" or "3m"')
+        raise refusal(f"{text!r} is no duration", _HOW)
     seconds = sum(float(n) * _UNITS[unit] for n, unit in _TOKEN.findall(compact))
     if seconds > _LONGEST.total_seconds():
-        raise ValueError(f"{text!r} is longer than a year")
-    return timedelta(seconds=seconds)
+        raise refusal(f"{text!r} is longer than a year", "choose at most 366d")
+    return timedelta(milliseconds=round(seconds * 1000))
 
 
 def show(span: timedelta) -> str:
@@ -52,7 +56,19 @@ def _coerce(value: Any) -> Any:
         return parse(value)
     if isinstance(value, timedelta):
         return value
-    raise ValueError(f'{value!r} is no duration: write text with a unit, like "120s" or "3m"')
+    raise refusal(f"{value!r} is no duration", _HOW)
 
 
 Duration = Annotated[timedelta, BeforeValidator(_coerce), PlainSerializer(show, return_type=str)]
+
+
+def within(shortest: str, longest: str) -> AfterValidator:
+    """Bounds for a ``Duration``, both included, written as people write them."""
+    low, high = parse(shortest), parse(longest)
+
+    def check(span: timedelta) -> timedelta:
+        if not low <= span <= high:
+            raise refusal(f"{show(span)} is out of range", f"choose from {shortest} to {longest}")
+        return span
+
+    return AfterValidator(check)

@@ -1,0 +1,133 @@
+"""How a server is restarted: the machine behind it, and the action there."""
+
+import posixpath
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field, field_validator
+
+from fleet.durations import Duration, parse, within
+from fleet.policy import STRICT
+from fleet.refusal import refusal
+
+
+class Host(BaseModel):
+    """A machine that is reached over SSH. Its key must be in ``known_hosts``: no first trust."""
+
+    model_config = STRICT
+
+    address: str = Field(min_length=1, max_length=253)
+    port: int = Field(default=22, ge=1, le=65535)
+    user: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+$-]*$")
+    key: str = Field(min_length=1, description="private key file")
+    known_hosts: str = Field(default="~/.ssh/known_hosts", min_length=1)
+    connect_timeout: Annotated[Duration, within("1ms", "5m")] = parse("10s")
+
+    @field_validator("address")
+    @classmethod
+    def _only_an_address(cls, address: str) -> str:
+        if "@" in address or "/" in address:
+            raise refusal(
+                f"{address!r} is more than an address",
+                "write a host name or IP address alone; user and port have keys of their own",
+            )
+        if address.count(":") == 1:
+            raise refusal(
+                f"{address!r} holds a port", f"write port = {address.partition(':')[2] or 22}"
+            )
+        if address.startswith("-") or re.search(r"[\s\[\]]", address):
+            raise refusal(f"{address!r} is no host name or IP address", "write it bare")
+        return address
+
+
+def _list_not_text(value: object) -> object:
+    if isinstance(value, str):
+        raise refusal(
+            "a command is a list, since a text would be split by a shell",
+            'write ["program", "argument"]',
+        )
+    return value
+
+
+_Argument = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]+$")]
+_Arguments = Annotated[tuple[_Argument, ...], BeforeValidator(_list_not_text)]
+_StopTimeout = Annotated[Duration, within("0s", "1h")]
+
+
+class _Action(BaseModel):
+    model_config = STRICT
+
+    host: str
+
+
+class DockerRestart(_Action):
+    """``docker restart NAME`` (or Podman by the same verbs).
+
+    ``stop_timeout`` is how long the container may take to stop before it is killed; the bound on
+    the SSH command is derived from it. ``cli`` is the program with leading arguments, such as
+    ``["sudo", "-n", "docker"]``.
+    """
+
+    kind: Literal["docker", "podman"]
+    name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$")
+    stop_timeout: _StopTimeout = parse("10s")
+    cli: _Arguments = ()
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        return self.cli or (self.kind,)
+
+
+class ComposeRestart(_Action):
+    """``docker compose restart SERVICE`` in a project directory on the host."""
+
+    kind: Literal["compose"]
+    directory: str = Field(pattern=r"^/")
+    service: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$")
+    stop_timeout: _StopTimeout = parse("10s")
+    cli: _Arguments = ("docker",)
+
+
+class SystemdRestart(_Action):
+    """``systemctl restart UNIT``; ``stop_timeout`` should be the unit's ``TimeoutStopSec``."""
+
+    kind: Literal["systemd"]
+    unit: str = Field(pattern=r"^[A-Za-z0-9:_.\\@-]+$")
+    user: bool = False
+    stop_timeout: _StopTimeout = parse("90s")
+    cli: _Arguments = ("systemctl",)
+
+
+class CommandRestart(_Action):
+    """An argument list of the operator's own; it is never split or expanded by a shell.
+
+    ``identity`` prints one line that is another after every start of the process (a PID with its
+    start time, say). Without it a lost connection can't be settled, and goes to a person.
+    """
+
+    kind: Literal["command"]
+    argv: Annotated[_Arguments, Field(min_length=1)]
+    identity: _Arguments = ()
+    stop_timeout: _StopTimeout = parse("30s")
+
+
+Restart = Annotated[
+    DockerRestart | ComposeRestart | SystemdRestart | CommandRestart, Field(discriminator="kind")
+]
+
+
+def target(restart: Restart, host: Host) -> tuple[object, ...]:
+    """What is restarted, in one spelling: two servers with the same target are one too many."""
+    machine = (host.address.lower().rstrip("."), host.port)
+    match restart:
+        case DockerRestart():
+            # Docker has one daemon a machine; Podman has containers of their own for each user.
+            shared = restart.kind == "docker" or restart.program[0] == "sudo"
+            return (*machine, restart.kind, restart.name, None if shared else host.user)
+        case ComposeRestart():
+            return (*machine, "compose", posixpath.normpath(restart.directory), restart.service)
+        case SystemdRestart():
+            unit = restart.unit if "." in restart.unit else f"{restart.unit}.service"
+            return (*machine, "systemd", unit, host.user if restart.user else None)
+        case CommandRestart():
+            return (*machine, "command", restart.argv, host.user)

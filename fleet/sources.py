@@ -1,0 +1,156 @@
+"""Where a server is read: a heartbeat record in Redis or Valkey, or at a status URL."""
+
+import re
+from typing import Annotated, Literal, Self
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
+
+from fleet.durations import Duration, parse, within
+from fleet.policy import STRICT, TimeFormat
+from fleet.refusal import refusal
+
+_SECRET_PARAMETER = re.compile(
+    r".*(pass(word|wd)?|secret|token|api_?key|credential).*|auth|sig|signature", re.IGNORECASE
+)
+
+
+def _silent(value: object) -> object:
+    return None if value == "" else value
+
+
+#: TOML has no null, so ``""`` says that the worker publishes no such field.
+_FieldName = Annotated[str | None, BeforeValidator(_silent)]
+
+
+class SecretRef(BaseModel):
+    """Where a secret is found: an environment variable of the worker, or a file on its disk.
+
+    The secret itself never stands in the fleet file, so it never enters a workflow.
+    """
+
+    model_config = STRICT
+
+    env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    file: str | None = Field(default=None, min_length=1)
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.env is None) == (self.file is None):
+            raise refusal(
+                "a secret has one place", 'write { env = "VARIABLE" } or { file = "PATH" }'
+            )
+        return self
+
+
+class RecordFields(BaseModel):
+    """The names under which a worker publishes; a dot reaches into nested JSON.
+
+    ``progress``, ``job`` and ``process`` are optional: one that is named and not published is no
+    error, and ``""`` looks for none.
+    """
+
+    model_config = STRICT
+
+    state: str = Field(default="state", min_length=1)
+    heartbeat: str = Field(default="heartbeat", min_length=1)
+    progress: _FieldName = "progress"
+    job: _FieldName = "job"
+    process: _FieldName = "process"
+
+
+class StateWords(BaseModel):
+    """Which of the worker's own words mean what, compared without regard to case."""
+
+    model_config = STRICT
+
+    processing: tuple[str, ...] = ("processing", "busy", "running")
+    idle: tuple[str, ...] = ("idle", "ready", "waiting")
+    error: tuple[str, ...] = ("error", "failed")
+    loading: tuple[str, ...] = ("loading", "starting", "booting")
+
+
+class _Record(BaseModel):
+    model_config = STRICT
+
+    fields: RecordFields = RecordFields()
+    words: StateWords = StateWords()
+    time: TimeFormat = "auto"
+    timeout: Annotated[Duration, within("1ms", "5m")] = parse("5s")
+
+
+class RedisSource(_Record):
+    """A heartbeat record in Redis or Valkey. Without ``store``, the embedded one."""
+
+    kind: Literal["redis"] = "redis"
+    store: str | None = None
+    key: str = Field(min_length=1, max_length=500)
+    format: Literal["hash", "json"] = "hash"
+
+
+class StatusSource(_Record):
+    """A URL that answers with the same record as JSON."""
+
+    kind: Literal["status"] = "status"
+    url: str
+    token: SecretRef | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, url: str) -> str:
+        return checked_url(url, ("http", "https"), 'token = { env = "VARIABLE" }')
+
+
+Source = Annotated[RedisSource | StatusSource, Field(discriminator="kind")]
+
+
+def record(source: Source) -> tuple[object, ...]:
+    """Which record is read: where it lies, and from which part of it; the same twice is one."""
+    parts = (source.fields.state, source.fields.heartbeat)
+    if isinstance(source, StatusSource):
+        return (source.url, *parts)
+    return (source.store, source.key, *parts)
+
+
+class Store(BaseModel):
+    """A Redis or Valkey server with heartbeat records; it is only read."""
+
+    model_config = STRICT
+
+    url: str
+    username: str | None = None
+    password: SecretRef | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _no_password(cls, url: str) -> str:
+        remedy = 'username = "NAME" and password = { env = "VARIABLE" }'
+        return checked_url(url, ("redis", "rediss", "unix"), remedy)
+
+
+def checked_url(url: str, schemes: tuple[str, ...], instead: str) -> str:
+    """The URL, if it is one and holds no secret; ``instead`` says where that belongs.
+
+    A refusal never repeats the URL: it may hold what it should not.
+    """
+    parts = _split(url)
+    if parts.scheme not in schemes:
+        ways = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise refusal("is no URL of a kind that is read here", f"begin it with {ways}")
+    if "@" in parts.netloc:
+        raise refusal("the URL holds a user name or password", f"write {instead}")
+    for name, _ in parse_qsl(parts.query, keep_blank_values=True):
+        if _SECRET_PARAMETER.fullmatch(name):
+            raise refusal(f"the URL holds a secret, its parameter {name!r}", f"write {instead}")
+    if parts.scheme != "unix" and not parts.hostname:
+        raise refusal("the URL names no host", f"write {parts.scheme}://HOST:PORT/…")
+    return url
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - asking for it checks it
+    except ValueError as problem:
+        raise refusal("is no URL", str(problem).lower()) from None
+    return parts
