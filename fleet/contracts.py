@@ -455,12 +455,15 @@ class Hold(StrEnum):
 
 
 class Incident(Message):
-    """The open incident of a server, as the guard keeps it over several runs."""
+    """The open incident of a server, as the guard keeps it over several runs.
+
+    ``verdict`` is none where a person asked for a restart and nothing had been observed.
+    """
 
     id: str
     server: str
     first_observed: AwareDatetime
-    verdict: Verdict
+    verdict: Verdict | None = None
     beat: AwareDatetime | None = None
     job: str | None = None
     restarts: int = 0
@@ -541,6 +544,10 @@ class Recovery(Message):
 class GuardSignal(StrEnum):
     RECOVERED = "recovered"
     FORGET_HOLD = "forget_hold"
+
+
+class GuardQuery(StrEnum):
+    STATE = "state"
 
 
 class GuardUpdate(StrEnum):

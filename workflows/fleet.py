@@ -1,0 +1,270 @@
+"""``fleet``: the applied fleet, versioned, with its pauses; it says what is in force."""
+
+import asyncio
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.guards import GuardActivities
+    from activities.schedules import ScheduleActivities
+    from fleet.apply import Change, check, compare
+    from fleet.config import Fleet
+    from fleet.contracts import (
+        FLEET,
+        AlertSettings,
+        ApplyRequest,
+        ApplyResult,
+        FleetQuery,
+        FleetState,
+        FleetUpdate,
+        FoundingRequest,
+        Pause,
+        PauseRequest,
+        PresentPolicy,
+        ReconcileRequest,
+        ServerRequest,
+        ShardSlice,
+        SweepRequest,
+    )
+    from fleet.durations import show
+    from fleet.sharding import members, shard_count
+
+_RETRY = RetryPolicy(
+    initial_interval=timedelta(seconds=1),
+    maximum_interval=timedelta(seconds=10),
+    maximum_attempts=5,
+)
+_STEP = timedelta(minutes=5)
+_IN_ALL = timedelta(minutes=15)
+_HEARTBEAT = timedelta(seconds=60)
+_LONGEST_PAUSE = timedelta(days=30)
+
+
+@workflow.defn(name=FLEET)
+class FleetWorkflow:
+    @workflow.init
+    def __init__(self, carried: FleetState | None = None) -> None:
+        self._state = carried or FleetState()
+        self._lock = asyncio.Lock()
+        self._show()
+
+    @workflow.run
+    async def run(self, _carried: FleetState | None = None) -> None:
+        await workflow.wait_condition(
+            lambda: (
+                workflow.info().is_continue_as_new_suggested() and workflow.all_handlers_finished()
+            )
+        )
+        workflow.continue_as_new(self._state)
+
+    # --- what a person changes -------------------------------------------------------------------
+
+    @workflow.update(name=FleetUpdate.APPLY)
+    async def apply(self, request: ApplyRequest) -> ApplyResult:
+        """Put a fleet in force.
+
+        In this order: guards for the new servers, so that none is found without one; the fleet
+        itself; the schedules, so that none runs for a fleet that is not stored. Where the last step
+        fails the fleet is in force and the caller is told so: applying it again repairs that.
+        """
+        # Two applies side by side would leave the schedules of one with the fleet of the other.
+        async with self._lock:
+            change = compare(self._state.fleet, request.fleet)
+            if change.added:
+                await self._found(change.added)
+            self._store(request, change)
+            schedules = await self._reconcile(request.fleet)
+        return ApplyResult(
+            version=self._state.version,
+            changed=change.anything,
+            added=change.added,
+            removed=change.removed,
+            altered=change.altered,
+            schedules=schedules,
+        )
+
+    @apply.validator
+    def _may_apply(self, request: ApplyRequest) -> None:
+        check(request.fleet)
+
+    @workflow.update(name=FleetUpdate.PAUSE)
+    def pause(self, request: PauseRequest) -> Pause | None:
+        """Pause, or resume where there is no span: then the answer is none. Pausing replaces."""
+        now = workflow.now()
+        pause = None
+        if request.span is not None:
+            pause = Pause(until=now + request.span, who=request.who[:200], why=request.why[:500])
+        changes: dict[str, object] = {"pauses": _running(self._state.pauses, now)}
+        if request.server is None:
+            changes["fleet_pause"] = pause
+        else:
+            kept = {
+                n: p for n, p in _running(self._state.pauses, now).items() if n != request.server
+            }
+            changes["pauses"] = kept if pause is None else {**kept, request.server: pause}
+        self._state = self._state.model_copy(update=changes)
+        self._show()
+        return pause
+
+    @pause.validator
+    def _may_pause(self, request: PauseRequest) -> None:
+        fleet = self._fleet()
+        if request.server is not None and request.server not in fleet.servers:
+            raise ValueError(f"there is no server {request.server!r} in the fleet")
+        if request.span is not None and not timedelta(0) < request.span <= _LONGEST_PAUSE:
+            raise ValueError(
+                f"a pause of {show(request.span)} is out of range: up to {show(_LONGEST_PAUSE)};"
+                ' for longer, set mode = "alert_only" in the fleet file'
+            )
+
+    # --- what others ask -------------------------------------------------------------------------
+
+    @workflow.query(name=FleetQuery.STATE)
+    def state(self) -> FleetState:
+        return self._state
+
+    @workflow.query(name=FleetQuery.PRESENT)
+    def present(self, request: ServerRequest) -> PresentPolicy:
+        """A query sees the time of this workflow's last event: who asks judges ``pause.until``."""
+        fleet = self._fleet()
+        known = request.server in fleet.servers
+        return PresentPolicy(
+            version=self._state.version,
+            spec=fleet.spec(request.server) if known else None,
+            pause=self._pause_of(request.server),
+            temporal_ui=fleet.fleet.temporal_ui,
+            search_attributes=self._state.search_attributes,
+        )
+
+    @workflow.query(name=FleetQuery.SHARD)
+    def shard(self, request: SweepRequest) -> ShardSlice:
+        """The servers of a shard; none where the fleet has no such shard any more."""
+        fleet = self._fleet()
+        names = members(fleet.servers, request.shard, _shards(fleet))
+        pauses = {name: self._pause_of(name) for name in names}
+        return ShardSlice(
+            version=self._state.version,
+            interval=fleet.fleet.sweep_every,
+            specs=[fleet.spec(name) for name in names],
+            paused={name: pause for name, pause in pauses.items() if pause is not None},
+            search_attributes=self._state.search_attributes,
+        )
+
+    @workflow.query(name=FleetQuery.ALERTS)
+    def alerts(self) -> AlertSettings:
+        fleet = self._fleet()
+        return AlertSettings(
+            alerts=fleet.alerts,
+            fleet_name=fleet.fleet.name,
+            temporal_ui=fleet.fleet.temporal_ui,
+        )
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    async def _found(self, servers: list[str]) -> None:
+        try:
+            await workflow.execute_activity_method(
+                GuardActivities.found_guards,
+                FoundingRequest(servers=servers),
+                start_to_close_timeout=_STEP,
+                schedule_to_close_timeout=_IN_ALL,
+                heartbeat_timeout=_HEARTBEAT,
+                retry_policy=_RETRY,
+                summary=f"guards of {len(servers)} new servers",
+            )
+        except ActivityError as problem:
+            raise ApplicationError(
+                f"nothing was changed: the guards of new servers could not be started"
+                f" ({_cause(problem)}); apply again",
+                type="ApplyFailed",
+            ) from problem
+
+    async def _reconcile(self, fleet: Fleet) -> list[str]:
+        shards = _shards(fleet)
+        try:
+            result = await workflow.execute_activity_method(
+                ScheduleActivities.reconcile,
+                ReconcileRequest(shards=shards, interval=fleet.fleet.sweep_every),
+                start_to_close_timeout=_STEP,
+                schedule_to_close_timeout=_IN_ALL,
+                heartbeat_timeout=_HEARTBEAT,
+                retry_policy=_RETRY,
+                summary=f"schedules of {shards} shards, every {show(fleet.fleet.sweep_every)}",
+            )
+        except ActivityError as problem:
+            raise ApplicationError(
+                f"version {self._state.version} is in force, but its schedules could not be"
+                f" brought in line ({_cause(problem)}); apply again to repair that",
+                type="ApplyIncomplete",
+            ) from problem
+        return result.schedules
+
+    def _store(self, request: ApplyRequest, change: Change) -> None:
+        now = workflow.now()
+        pauses = _running(self._state.pauses, now)
+        changes: dict[str, object] = {
+            "search_attributes": request.search_attributes,
+            "pauses": {n: p for n, p in pauses.items() if n in request.fleet.servers},
+        }
+        if change.anything:
+            version = self._state.version + 1
+            changes |= {"fleet": request.fleet, "version": version, "applied_at": now}
+        self._state = self._state.model_copy(update=changes)
+        self._show()
+
+    def _fleet(self) -> Fleet:
+        if self._state.fleet is None:
+            raise ApplicationError("no fleet has been applied yet", type="NoFleet")
+        return self._state.fleet
+
+    def _pause_of(self, server: str) -> Pause | None:
+        """Of the server's own pause and the fleet's, the one that lasts longer."""
+        own = self._state.pauses.get(server)
+        both = [pause for pause in (own, self._state.fleet_pause) if pause is not None]
+        now = workflow.now()
+        return max((p for p in both if p.until > now), key=lambda p: p.until, default=None)
+
+    def _show(self) -> None:
+        workflow.set_current_details(_markdown(self._state, workflow.now()))
+
+
+def _shards(fleet: Fleet) -> int:
+    return shard_count(len(fleet.servers), fleet.fleet.shard_size)
+
+
+def _running(pauses: dict[str, Pause], now: datetime) -> dict[str, Pause]:
+    return {name: pause for name, pause in pauses.items() if pause.until > now}
+
+
+def _cause(problem: ActivityError) -> str:
+    return str(problem.cause or problem)[:500]
+
+
+def _markdown(state: FleetState, now: datetime) -> str:
+    if state.fleet is None:
+        return "No fleet has been applied yet: `steady apply FILE`."
+    section = state.fleet.fleet
+    lines = [
+        f"**{section.name}**, version {state.version}, applied {_utc(state.applied_at)}",
+        "",
+        f"- servers: {len(state.fleet.servers)}, in {_shards(state.fleet)} shards",
+        f"- a sweep every {show(section.sweep_every)}",
+    ]
+    if state.fleet_pause is not None and state.fleet_pause.until > now:
+        lines.append(f"- **the whole fleet is paused** {_pause(state.fleet_pause)}")
+    running = sorted(_running(state.pauses, now).items())
+    lines += [f"- `{name}` is paused {_pause(pause)}" for name, pause in running[:50]]
+    return "\n".join(lines)
+
+
+def _pause(pause: Pause) -> str:
+    return (
+        f"until {_utc(pause.until)} by {pause.who or 'somebody'}: {pause.why or 'no reason given'}"
+    )
+
+
+def _utc(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment is not None else "never"
