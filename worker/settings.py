@@ -29,10 +29,10 @@ class Settings(BaseSettings):
     )
     task_queue: str = Field(default=TASK_QUEUE, min_length=1)
     graceful_shutdown: Duration = Field(
-        default=parse("45s"),
+        default=parse("90s"),
         description=(
             "how long a worker that was told to stop lets running activities finish; longer than"
-            " an SSH command may take (its container's stop time-out and a margin), or a restart"
+            " a restart over SSH may take (the stop time-out and a minute), or a restart"
             " in flight is cut off and has to be settled by looking at the host"
         ),
     )

@@ -1,0 +1,231 @@
+"""The simulated host: real processes behind real SSH, so that what steady does to them is real."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from activities.ssh import Limits, Shell, connected
+from fleet.actions import DockerRestart, Host
+from fleet.contracts import HostState, HostStatus
+from fleet.host_replies import container_state
+from fleet.hosts import container_argv, evidence_argvs, restart_argv
+from simulator.heartbeat import Options
+from simulator.host import SimHost, sim_host
+from worker.children import command_line
+from worker.embedded import embedded_valkey
+
+pytestmark = pytest.mark.anyio
+
+_LIMITS = Limits(seconds=20, keep=10_000)
+_ACTION = DockerRestart(kind="docker", host="sim", name="gpu-1", stop_timeout=timedelta(seconds=1))
+
+_HOST_SCRIPT = """
+import asyncio
+from pathlib import Path
+from simulator.engine import Engine
+from simulator.heartbeat import Options
+
+async def main():
+    engine = Engine(Path({folder!r}), [Options(**{options!r})])
+    await engine.open()
+    print(engine.container("gpu-1").process.pid, flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[str]:
+    async with embedded_valkey(tmp_path) as url:
+        yield url
+
+
+@pytest.fixture
+async def host(tmp_path: Path, store: str) -> AsyncIterator[SimHost]:
+    async with sim_host(tmp_path / "host", [_options(store)]) as running:
+        yield running
+
+
+@pytest.fixture
+async def shell(host: SimHost) -> AsyncIterator[Shell]:
+    async with connected(_as_host(host)) as open_shell:
+        yield open_shell
+
+
+def _options(store: str) -> Options:
+    return Options(url=store, key="worker:gpu-1", name="gpu-1", boot=0.2, interval=0.1, rest=0.2)
+
+
+def _as_host(host: SimHost) -> Host:
+    return Host(
+        address=host.address,
+        port=host.port,
+        user=host.user,
+        key=str(host.key),
+        known_hosts=str(host.known_hosts),
+    )
+
+
+async def _inspect(shell: Shell) -> HostState:
+    return container_state((await shell.run(container_argv(("docker",), "gpu-1"), _LIMITS)).reply)
+
+
+async def _restart(shell: Shell) -> None:
+    done = await shell.act(restart_argv(_ACTION), _LIMITS, lambda: None)
+    assert done.status == 0, done.err
+
+
+async def _record(store: str) -> dict[str, str]:
+    client: Any = Redis.from_url(store, decode_responses=True)
+    async with client:
+        record: dict[str, str] = await client.hgetall("worker:gpu-1")
+        return record
+
+
+async def _until(store: str, **wanted: str) -> dict[str, str]:
+    for _ in range(300):
+        record = await _record(store)
+        if wanted.items() <= record.items():
+            return record
+        await asyncio.sleep(0.05)
+    pytest.fail(f"the record never showed {wanted}; it shows {await _record(store)}")
+
+
+async def _is_still(store: str) -> bool:
+    before = await _record(store)
+    await asyncio.sleep(1)
+    return before == await _record(store)
+
+
+async def test_a_restart_gives_the_same_container_a_new_process(
+    host: SimHost, shell: Shell, store: str
+) -> None:
+    before = await _inspect(shell)
+    first = await _until(store, state="processing")
+    await _restart(shell)
+    after = await _inspect(shell)
+    assert after.status is HostStatus.RUNNING
+    assert after.same_object(before)
+    assert not after.same_process(before)
+    assert host.restarts() == {"gpu-1": 1}
+    for _ in range(300):
+        if (await _record(store))["process"] != first["process"]:
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("the new process never published")
+
+
+async def test_it_freezes_in_the_middle_of_a_job_and_its_record_stays(
+    host: SimHost, shell: Shell, store: str
+) -> None:
+    await _until(store, state="processing")
+    host.engine.freeze("gpu-1")
+    await asyncio.sleep(1)
+    assert await _is_still(store)
+    assert (await _record(store))["state"] == "processing"
+    assert (await _inspect(shell)).status is HostStatus.RUNNING
+
+
+async def test_a_frozen_one_that_thaws_works_on_as_the_same_process(
+    host: SimHost, store: str
+) -> None:
+    first = await _until(store, state="processing")
+    host.engine.freeze("gpu-1")
+    await asyncio.sleep(1)
+    host.engine.thaw("gpu-1")
+    assert not await _is_still(store)
+    assert (await _record(store))["process"] == first["process"]
+
+
+async def test_a_cure_that_fails_comes_up_and_freezes_again(
+    host: SimHost, shell: Shell, store: str
+) -> None:
+    first = await _until(store, state="processing")
+    host.engine.cure_fails("gpu-1")
+    host.engine.freeze("gpu-1")
+    await _restart(shell)
+    await asyncio.sleep(2)
+    record = await _record(store)
+    assert record["process"] != first["process"]
+    assert record["state"] == "processing"
+    assert await _is_still(store)
+
+
+async def test_it_says_error_and_works_on_again(host: SimHost, store: str) -> None:
+    await _until(store, state="processing")
+    host.engine.toggle_error("gpu-1")
+    await _until(store, state="error")
+    host.engine.toggle_error("gpu-1")
+    await _until(store, state="processing")
+
+
+async def test_a_crashed_one_is_stopped_on_the_host(host: SimHost, shell: Shell) -> None:
+    host.engine.crash("gpu-1")
+    await asyncio.sleep(0.5)
+    assert (await _inspect(shell)).status is HostStatus.STOPPED
+
+
+async def test_a_container_that_is_not_there_is_gone(shell: Shell) -> None:
+    reply = (await shell.run(container_argv(("docker",), "other"), _LIMITS)).reply
+    assert container_state(reply).status is HostStatus.GONE
+
+
+async def test_it_has_the_evidence_that_a_container_has(shell: Shell, store: str) -> None:
+    await _until(store, state="processing")
+    commands = evidence_argvs(_ACTION, None)
+    logs = await shell.run(commands["logs.txt"], _LIMITS)
+    described = await shell.run(commands["container.json"], _LIMITS)
+    assert b"began job-1" in logs.out
+    assert b'"Status": "running"' in described.out
+
+
+async def test_a_frozen_one_comes_up_frozen_when_the_host_does(tmp_path: Path, store: str) -> None:
+    async with sim_host(tmp_path / "host", [_options(store)]) as host:
+        await _until(store, state="processing")
+        host.engine.freeze("gpu-1")
+        await asyncio.sleep(1)
+    async with sim_host(tmp_path / "host", [_options(store)]) as host:
+        assert await _is_still(store)
+        host.engine.thaw("gpu-1")
+        await asyncio.sleep(1)
+        assert not await _is_still(store)
+
+
+async def test_no_process_outlives_the_host(tmp_path: Path, store: str) -> None:
+    async with sim_host(tmp_path / "host", [_options(store)]) as host:
+        process = host.engine.container("gpu-1").process
+        assert process is not None
+        await _until(store, state="processing")
+        host.engine.freeze("gpu-1")
+    assert command_line(process.pid) == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
+async def test_a_frozen_process_dies_when_its_host_is_killed(tmp_path: Path, store: str) -> None:
+    folder, options = str(tmp_path / "engine"), vars(_options(store))
+    script = _HOST_SCRIPT.format(folder=folder, options=options)
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        try:
+            assert parent.stdout is not None
+            child = int(parent.stdout.readline())
+            await _until(store, state="processing")
+            os.kill(child, signal.SIGSTOP)
+        finally:
+            parent.kill()
+    for _ in range(100):
+        if command_line(child) == "":
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail(f"process {child} lives on")
