@@ -1,0 +1,147 @@
+"""The documents are held to the code: what they show runs, what they list is what there is."""
+
+import re
+import shlex
+import tomllib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from fleet.config import Fleet, FleetSection
+from fleet.contracts import Outcome, Phase, RemediationSignal
+from fleet.judge import find
+from fleet.policy import Policy, RollingBudget
+from fleet.records import from_record
+from fleet.remediation import MEANING
+from fleet.sources import RedisSource
+from fleet.verdicts import GIVEN_BY, OWNERS, Verdict
+from worker.embedded import embedded_valkey
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+INCIDENT = (ROOT / "docs" / "incident.md").read_text()
+PAGES = {"README.md": README, "docs/incident.md": INCIDENT}
+TRIALS = {"steady": ".venv/bin/steady"}
+
+
+def block(page: str, mark: str, language: str) -> str:
+    found = re.search(rf"<!-- {mark} -->\n```{language}\n(.*?)```", page, re.DOTALL)
+    assert found is not None, f"there is no {language} block after <!-- {mark} -->"
+    return found[1]
+
+
+def table(page: str, mark: str) -> list[list[str]]:
+    """The rows of the table after a mark, without its head."""
+    found = re.search(rf"<!-- {mark} -->\n((?:\|.*\n)+)", page)
+    assert found is not None, f"there is no table after <!-- {mark} -->"
+    rows = [line.strip().strip("|").split("|") for line in found[1].splitlines()]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+@pytest.mark.anyio
+async def test_the_worker_of_the_readme_publishes_a_record_that_steady_understands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = block(README, "worker", "python")
+    source = RedisSource(key="worker:gpu-1")
+    async with embedded_valkey(tmp_path) as url:
+        monkeypatch.setenv("HEARTBEAT_STORE", url)
+        worker: dict[str, object] = {}
+        exec(compile(code, "README.md", "exec"), worker)
+        beat = worker["beat"]
+        assert callable(beat)
+        beat("processing", job="job-7", progress=3)
+        with Redis.from_url(url, decode_responses=True) as store:
+            record: dict[str, object] = dict(store.hgetall(source.key))
+    at = datetime.now(UTC)
+    reading = from_record("gpu-1", record, source, at)
+    assert find(reading, None, Policy()).verdict is Verdict.BUSY
+    assert (reading.job, reading.progress) == ("job-7", "3")
+    assert reading.process
+    old = reading.model_copy(update={"at": at + timedelta(minutes=3)})
+    assert find(old, None, Policy()).verdict is Verdict.HUNG
+
+
+def test_the_worker_of_the_readme_has_ten_lines() -> None:
+    lines = [line for line in block(README, "worker", "python").splitlines() if line.strip()]
+    assert len(lines) <= 10
+
+
+def test_the_fleet_file_of_the_readme_is_valid_and_reads_the_record_of_its_worker() -> None:
+    text = block(README, "fleet", "toml")
+    assert len([line for line in text.splitlines() if line.strip()]) <= 10
+    spec = Fleet.model_validate(tomllib.loads(text)).spec("gpu-1")
+    assert isinstance(spec.source, RedisSource)
+    assert f'"{spec.source.key}"' in block(README, "worker", "python")
+
+
+def test_the_timeline_of_an_incident_follows_the_defaults() -> None:
+    policy, sweep = Policy(), FleetSection().sweep_every
+    first_seen = policy.stale_after + sweep
+    moments = [
+        timedelta(0),
+        policy.stale_after,
+        first_seen,
+        first_seen + (policy.observations - 1) * sweep,
+        first_seen + policy.persist_hung,
+        first_seen + policy.persist_hung + policy.verify_after,
+    ]
+    shown = [f"{at // timedelta(minutes=1)}:{at.seconds % 60:02d}" for at in moments]
+    assert [row[0] for row in table(README, "timeline")] == shown
+
+
+def test_the_limits_of_the_readme_are_the_defaults() -> None:
+    policy = Policy()
+    assert policy.budget == RollingBudget(limit=3, window=timedelta(hours=24))
+    assert "At most 3 restarts of a server in any 24 h" in README
+    assert [delay // timedelta(minutes=1) for delay in policy.retry_delays[:3]] == [0, 5, 15]
+    assert policy.tries == 5
+    assert "then after 5 and 15 min, at most five times an incident" in README
+    assert policy.load_limit == timedelta(minutes=15)
+    assert policy.persist_error == timedelta(minutes=30)
+
+
+def test_the_readme_lists_every_verdict_that_can_be_given_with_its_owner_and_why() -> None:
+    rows = [(name, row[1], row[2]) for row in table(README, "verdicts") for name in names(row[0])]
+    given = frozenset().union(*GIVEN_BY.values())
+    assert sorted(rows) == sorted(
+        (verdict.value, OWNERS[verdict].owner.value, OWNERS[verdict].why) for verdict in given
+    )
+
+
+def test_every_phase_is_explained_in_the_order_in_which_it_comes() -> None:
+    assert [names(row[0])[0] for row in table(INCIDENT, "phases")] == [p.value for p in Phase]
+
+
+def test_every_outcome_is_listed_with_its_meaning() -> None:
+    listed = {names(row[0])[0]: row[1] for row in table(INCIDENT, "outcomes")}
+    assert listed == {outcome.value: MEANING[outcome] for outcome in Outcome}
+
+
+def test_signals_sent_with_the_temporal_command_line_are_known_to_the_workflow() -> None:
+    words = {signal.value for signal in RemediationSignal} - {RemediationSignal.OBSERVE}
+    sent = set(re.findall(r"temporal workflow signal .* --name (\S+)", INCIDENT))
+    assert sent == words
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    targets = re.findall(r"\]\((?!https?://)([^)#]+)", PAGES[page])
+    assert [to for to in targets if not ((ROOT / page).parent / to).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_make_targets_exist(page: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z-]+)`", PAGES[page])) <= targets
+
+
+def shell_lines(page: str) -> list[list[str]]:
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    return [shlex.split(line, comments=True) for text in blocks for line in text.splitlines()]
