@@ -396,6 +396,7 @@ class HostErrorType(StrEnum):
     NO_ACTION = "NoRestartConfigured"
     REMOVED = "ServerRemoved"
     MISCONFIGURED = "HostMisconfigured"
+    NO_POLICY = "NoPresentPolicy"
 
 
 class EvidenceRequest(Message):

@@ -16,6 +16,7 @@ from fleet.actions import (
     Restart,
     SystemdRestart,
 )
+from fleet.contracts import HostState, HostStatus
 
 Argv = tuple[str, ...]
 
@@ -130,3 +131,19 @@ def _systemctl(restart: SystemdRestart) -> Argv:
 
 def _seconds(restart: Restart) -> str:
     return str(math.ceil(restart.stop_timeout.total_seconds()))
+
+
+def must_not_restart(restart: Restart, expected: HostState, now: HostState) -> str | None:
+    """Why the restart must not be sent, going by the host's own words; none where it may be.
+
+    A server of the operator's own command that has no identity can't be compared.
+    """
+    if isinstance(restart, CommandRestart) and not restart.identity:
+        return None
+    if now.status is not HostStatus.RUNNING:
+        return f"it is {now.status} now ({now.detail})"
+    if not now.same_object(expected):
+        return "it was replaced by another one"
+    if not now.same_process(expected):
+        return f"it was started anew meanwhile: {now.started}"
+    return None

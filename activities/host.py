@@ -1,0 +1,184 @@
+"""What is done on the machine behind a server: look, restart at most once, collect evidence."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.evidence import Bundle, collect
+from activities.inspection import inspect
+from activities.pulse import pulse
+from activities.ssh import Completed, Limits, LostTrackError, Shell, connected
+from activities.ssh_trust import NotSentError
+from fleet.actions import Host, Restart
+from fleet.contracts import (
+    Effect,
+    Evidence,
+    EvidenceRequest,
+    HostErrorType,
+    HostState,
+    PresentPolicy,
+    RestartOrder,
+    RestartResult,
+    ServerRequest,
+)
+from fleet.hosts import must_not_restart, restart_argv, restart_timeout
+
+#: Seconds. What the host said longer ago than this, before the command leaves, is asked anew.
+FRESH_FOR = 10.0
+
+_EVIDENCE_WITHIN = 60.0
+_PASSING = frozenset({HostErrorType.UNREACHABLE, HostErrorType.NO_POLICY})
+_KEEP = 16 * 1024
+
+
+class PresentPolicies(Protocol):
+    """Who knows what is in force for a server at this moment."""
+
+    async def present(self, server: str) -> PresentPolicy: ...
+
+
+@dataclass(frozen=True)
+class _Target:
+    restart: Restart
+    host: Host
+
+
+class HostActivities:
+    """Each ``ApplicationError`` with a ``HostErrorType`` as its type proves that nothing was sent.
+
+    ``state_dir`` is where evidence is kept.
+    """
+
+    def __init__(self, policies: PresentPolicies, state_dir: Path) -> None:
+        self._policies = policies
+        self._state_dir = state_dir
+
+    @activity.defn
+    async def inspect_host(self, request: ServerRequest) -> HostState:
+        """What the host shows of the server's process. Only looks, so it may be retried."""
+        with _refusals(retry=True):
+            async with pulse():
+                target = await self._target(request.server)
+                async with connected(target.host) as shell:
+                    return await inspect(shell, target.restart)
+
+    @activity.defn
+    async def restart_server(self, order: RestartOrder) -> RestartResult:
+        """Restart the server, if the host still shows exactly the process that was expected.
+
+        The host is asked over the same connection right before the command leaves, and its own
+        words are compared: this is what makes a restart happen at most once for each decision,
+        whatever died before. A second attempt can't know what the first one did, so it does
+        nothing and says *unknown*.
+        """
+        if activity.info().attempt > 1:
+            return RestartResult(
+                effect=Effect.UNKNOWN, detail="an earlier attempt may have sent the command"
+            )
+        departure = _Departure()
+        with _refusals(retry=False):
+            try:
+                async with pulse():
+                    target = await self._target(order.server)
+                    async with connected(target.host) as shell:
+                        return await departure.restart(shell, target.restart, order.expected)
+            except asyncio.CancelledError:
+                if departure.left:
+                    raise
+                raise NotSentError(
+                    HostErrorType.SUPERSEDED, "steady was told to stop before the command left"
+                ) from None
+
+    @activity.defn
+    async def collect_evidence(self, request: EvidenceRequest) -> Evidence:
+        """Keep logs and state before a restart; trouble with the host is listed as missing."""
+        bundle = Bundle(self._state_dir, request.incident, datetime.now(UTC))
+        async with pulse():
+            try:
+                async with asyncio.timeout(_EVIDENCE_WITHIN):
+                    target = await self._target(request.server)
+                    async with connected(target.host) as shell:
+                        await collect(shell, target.restart, bundle)
+            except NotSentError as problem:
+                bundle.lack("everything", str(problem))
+            except TimeoutError:
+                bundle.lack("the rest", f"no time left after {_EVIDENCE_WITHIN:g} s")
+        return bundle.evidence()
+
+    async def _target(self, server: str) -> _Target:
+        try:
+            spec = (await self._policies.present(server)).spec
+        except ApplicationError as problem:
+            raise NotSentError(HostErrorType.NO_POLICY, problem.message) from problem
+        if spec is None:
+            raise NotSentError(HostErrorType.REMOVED, f"{server} is not in the fleet any more")
+        if spec.restart is None or spec.host is None:
+            raise NotSentError(HostErrorType.NO_ACTION, f"{server} has no restart configured")
+        return _Target(spec.restart, spec.host)
+
+
+class _Departure:
+    """The one moment in which a restart command leaves for the host."""
+
+    def __init__(self) -> None:
+        self.left = False
+        self._asked = 0.0
+
+    async def restart(self, shell: Shell, restart: Restart, expected: HostState) -> RestartResult:
+        self._asked = time.monotonic()
+        reason = must_not_restart(restart, expected, await inspect(shell, restart))
+        if reason:
+            raise NotSentError(HostErrorType.SUPERSEDED, reason)
+        bound = restart_timeout(restart)
+        limits = Limits(seconds=bound.total_seconds(), keep=_KEEP)
+        try:
+            completed = await shell.act(restart_argv(restart), limits, self._last_look)
+        except LostTrackError as problem:
+            result = RestartResult(effect=Effect.UNKNOWN, detail=str(problem)[:500])
+        else:
+            result = _result(completed)
+        return result.model_copy(update={"settle_within": bound})
+
+    def _last_look(self) -> None:
+        """A worker that was frozen in between must not act on what the host said before."""
+        if time.monotonic() - self._asked > FRESH_FOR:
+            raise NotSentError(
+                HostErrorType.UNREACHABLE, "what the host said went stale before the command left"
+            )
+        self.left = True
+
+
+def _result(completed: Completed) -> RestartResult:
+    said = completed.reply.tail(400)
+    match completed.status:
+        case 0:
+            return RestartResult(effect=Effect.DONE)
+        case None:
+            return RestartResult(
+                effect=Effect.UNKNOWN, detail=f"the command was killed on the host: {said}"
+            )
+        case status:
+            return RestartResult(
+                effect=Effect.FAILED, detail=f"the command ended with status {status}: {said}"
+            )
+
+
+@contextmanager
+def _refusals(*, retry: bool) -> Iterator[None]:
+    """Turn what stood in the way into the error that a workflow understands."""
+    try:
+        yield
+    except NotSentError as problem:
+        raise ApplicationError(
+            str(problem),
+            type=problem.kind,
+            non_retryable=not (retry and problem.kind in _PASSING),
+        ) from None

@@ -1,0 +1,71 @@
+"""Asks a host, over an open connection, for the process behind a server."""
+
+from activities.ssh import Limits, LostTrackError, Shell
+from activities.ssh_trust import NotSentError
+from fleet.actions import CommandRestart, ComposeRestart, DockerRestart, Restart, SystemdRestart
+from fleet.contracts import HostErrorType, HostState, HostStatus
+from fleet.host_replies import (
+    Reply,
+    ReplyError,
+    command_state,
+    container_state,
+    service_container,
+    unit_state,
+)
+from fleet.hosts import Argv, container_argv, find_argv, unit_argv
+
+_LOOK = Limits(seconds=10, keep=64 * 1024, flood=256 * 1024)
+
+
+async def inspect(shell: Shell, restart: Restart) -> HostState:
+    """The state of the container, unit or process that ``restart`` would restart.
+
+    Raises:
+        NotSentError: the host can't say; ``kind`` tells why. Nothing was changed on it.
+    """
+    try:
+        return await _inspect(shell, restart)
+    except ReplyError as problem:
+        raise NotSentError(problem.kind, str(problem)) from None
+
+
+async def _inspect(shell: Shell, restart: Restart) -> HostState:
+    match restart:
+        case DockerRestart():
+            argv = container_argv(restart.program, restart.name)
+            return container_state(await _look(shell, argv))
+        case ComposeRestart():
+            container = service_container(await _look(shell, find_argv(restart)))
+            if container is None:
+                return HostState(
+                    status=HostStatus.GONE, detail="there is no container of that service"
+                )
+            return container_state(await _look(shell, container_argv(restart.cli, container)))
+        case SystemdRestart():
+            return unit_state(await _look(shell, unit_argv(restart)))
+        case CommandRestart():
+            if not restart.identity:
+                return HostState(status=HostStatus.UNKNOWN, detail="no identity command is set")
+            return command_state(await _look(shell, restart.identity))
+
+
+async def service_of(shell: Shell, restart: ComposeRestart) -> str | None:
+    """The ID of the service's container, none where there is none.
+
+    Raises:
+        NotSentError: the host can't say.
+    """
+    try:
+        return service_container(await _look(shell, find_argv(restart)))
+    except ReplyError as problem:
+        raise NotSentError(problem.kind, str(problem)) from None
+
+
+async def _look(shell: Shell, argv: Argv) -> Reply:
+    try:
+        completed = await shell.run(argv, _LOOK)
+    except LostTrackError as problem:
+        raise NotSentError(HostErrorType.UNREACHABLE, str(problem)) from None
+    if completed.cut:
+        raise NotSentError(HostErrorType.MISCONFIGURED, f"{argv[0]} printed far too much")
+    return completed.reply
