@@ -24,11 +24,8 @@ _LOG_LIMIT = 20_000_000
 
 @dataclass(frozen=True)
 class Program:
-    """What to run. ``mark`` is a text in its command line that no other program has."""
-
     name: str
     argv: Sequence[str]
-    mark: str
     log: Path
     pid_file: Path
 
@@ -51,8 +48,7 @@ class Child:
 
 @asynccontextmanager
 async def running(program: Program) -> AsyncIterator[Child]:
-    """Run ``program`` for the length of the block; end first what an earlier run left of it."""
-    await end_orphan(program)
+    """Run ``program`` for the length of the block."""
     program.log.parent.mkdir(parents=True, exist_ok=True)
     with program.log.open("ab") as log:
         if log.tell() > _LOG_LIMIT:
@@ -87,30 +83,30 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-async def end_orphan(program: Program) -> None:
-    """End the program that a killed run left, if its PID still is that program's.
+async def end_orphan(name: str, pid_file: Path, mark: str) -> None:
+    """End the program that a killed run left, if the PID in its file still is that program's.
 
     Raises:
         SetupError: it lives on after SIGKILL.
     """
-    pid = _left_behind(program)
+    pid = _left_behind(pid_file, mark)
     if pid is None:
         return
     for order in (signal.SIGTERM, signal.SIGKILL):
         _send(pid, order)
         for _ in range(int(_STOP_WITHIN / 0.1)):
-            if program.mark not in command_line(pid):
+            if mark not in command_line(pid):
                 return
             await asyncio.sleep(0.1)
-    raise SetupError(f"{program.name} of an earlier run (PID {pid}) can't be ended: end it by hand")
+    raise SetupError(f"{name} of an earlier run (PID {pid}) can't be ended: end it by hand")
 
 
-def _left_behind(program: Program) -> int | None:
+def _left_behind(pid_file: Path, mark: str) -> int | None:
     try:
-        pid = int(json.loads(program.pid_file.read_text())["pid"])
+        pid = int(json.loads(pid_file.read_text())["pid"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return pid if program.mark in command_line(pid) else None
+    return pid if mark in command_line(pid) else None
 
 
 def _send(pid: int, order: signal.Signals) -> None:

