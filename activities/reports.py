@@ -11,7 +11,6 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.guards import GuardReader, send_recovered
 from fleet.contracts import (
     REMEDIATION,
-    TASK_QUEUE,
     RemediationInput,
     RemediationSignal,
     Report,
@@ -25,10 +24,9 @@ _AT_ONCE = 16
 
 
 class ReportActivities:
-    def __init__(self, client: Client, task_queue: str = TASK_QUEUE) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
         self._guards = GuardReader(client)
-        self._task_queue = task_queue
 
     @activity.defn
     async def report(self, batch: ReportBatch) -> None:
@@ -67,7 +65,7 @@ class ReportActivities:
             REMEDIATION,
             RemediationInput(server=server, search_attributes=search_attributes),
             id=remediation_id(server),
-            task_queue=self._task_queue,
+            task_queue=activity.info().task_queue,
             start_signal=RemediationSignal.OBSERVE,
             start_signal_args=[report.observation],
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,

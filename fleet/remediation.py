@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from fleet.config import CommandRestart
 from fleet.contracts import (
+    Hold,
     HostState,
     HostStatus,
     Outcome,
@@ -34,10 +35,11 @@ class Decision:
     next: Next
     why: str
     outcome: Outcome | None = None
+    recovered: bool = False
 
     @classmethod
-    def end(cls, outcome: Outcome, why: str) -> "Decision":
-        return cls(Next.END, why, outcome)
+    def end(cls, outcome: Outcome, why: str, *, recovered: bool = False) -> "Decision":
+        return cls(Next.END, why, outcome, recovered)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,10 @@ class Standing:
 
 
 def by_policy(present: PresentPolicy, standing: Standing) -> Decision | None:
-    """What the present policy forbids, or none. A person's ``restart_now`` outranks pause and mode."""
+    """What the present policy forbids, or none.
+
+    A person's ``restart_now`` outranks pause, mode and snooze: they bind automation.
+    """
     if present.spec is None:
         return Decision.end(Outcome.REMOVED, "the server is no longer in the fleet")
     if present.spec.restart is None:
@@ -64,7 +69,10 @@ def by_policy(present: PresentPolicy, standing: Standing) -> Decision | None:
         return Decision.end(
             Outcome.PAUSED, f"paused until {present.pause.until:%H:%M:%S} by {present.pause.who}"
         )
-    mode = present.spec.policy.mode
+    return _by_mode(present.spec.policy.mode, standing)
+
+
+def _by_mode(mode: Mode, standing: Standing) -> Decision | None:
     if mode is Mode.ALERT_ONLY:
         return Decision.end(Outcome.ALERT_ONLY, "mode alert_only: a person has to act")
     if standing.not_before is not None and standing.not_before > standing.now:
@@ -102,7 +110,8 @@ def by_host(
         return Decision.end(Outcome.HANDED_OVER, "it was replaced while the incident was open")
     if _is_booting(host, reading, standing):
         return Decision(
-            Next.BOOTING, "its process was started after the last heartbeat: it may still be loading"
+            Next.BOOTING,
+            "its process was started after the last heartbeat: it may still be loading",
         )
     return None
 
@@ -140,6 +149,38 @@ def verified(
         return False, f"{finding.verdict}: {finding.why}"
     return True, f"a new process, {finding.verdict}"
 
+
+def is_old_record(reading: Reading, beat: datetime | None) -> bool:
+    """Whether the record is still the one that the process before the restart wrote."""
+    return reading.heartbeat is None or reading.heartbeat == beat
+
+
+#: The holds with which an outcome leaves its incident closed to automation.
+HOLDS: dict[Outcome, Hold] = {
+    Outcome.CANCELLED: Hold.CANCELLED,
+    Outcome.DRY_RUN: Hold.DRY_RUN,
+    Outcome.ALERT_ONLY: Hold.ALERT_ONLY,
+    Outcome.NOT_APPROVED: Hold.PERSON,
+    Outcome.HANDED_OVER: Hold.PERSON,
+}
+
+#: What the next run of a held incident says it is.
+HELD: dict[Hold, Outcome] = {
+    Hold.CANCELLED: Outcome.CANCELLED,
+    Hold.DRY_RUN: Outcome.DRY_RUN,
+    Hold.ALERT_ONLY: Outcome.ALERT_ONLY,
+    Hold.PERSON: Outcome.HANDED_OVER,
+    Hold.OUT_OF_TRIES: Outcome.RESTART_FAILED,
+}
+
+#: Outcomes after which the incident itself is over.
+OVER = frozenset({Outcome.RESOLVED, Outcome.RECOVERED, Outcome.NOT_CONFIRMED, Outcome.REMOVED})
+
+#: Outcomes of which nobody needs to hear.
+QUIET = frozenset({Outcome.NOT_CONFIRMED, Outcome.REMOVED})
+
+#: Outcomes of a run that failed, so that a later one may try again, spaced and bounded.
+TRY_AGAIN = frozenset({Outcome.RESTART_FAILED, Outcome.INTERNAL_ERROR})
 
 #: What a person should make of an outcome, for alerts and tables.
 MEANING: dict[Outcome, str] = {

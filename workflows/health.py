@@ -35,9 +35,7 @@ class HealthSweep:
                 type="ReadingsTooOld",
                 non_retryable=True,
             )
-        judgement = judge_shard(
-            request.shard, workflow.now(), workflow.info().run_id, seen, before
-        )
+        judgement = judge_shard(request.shard, workflow.now(), workflow.info().run_id, seen, before)
         workflow.set_current_details(_details(judgement))
         await self._report(judgement, search_attributes=seen.search_attributes)
         for alert in judgement.alerts:

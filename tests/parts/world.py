@@ -1,0 +1,234 @@
+"""One server and its host as fakes on virtual time, for the remediation's own logic.
+
+The guard and the alerts are the real workflows. What is faked is what has no place on a
+time-skipping server: the fleet's policy, the heartbeat record, and the host.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import WorkflowEnvironment
+
+from fleet.config import DockerRestart, Host, RedisSource, ServerSpec
+from fleet.contracts import (
+    REMEDIATION,
+    AlertMessage,
+    AlertResult,
+    Effect,
+    Evidence,
+    EvidenceRequest,
+    HostErrorType,
+    HostState,
+    HostStatus,
+    Observation,
+    Pause,
+    PresentPolicy,
+    RemediationInput,
+    RemediationSignal,
+    RemediationStatus,
+    RestartOrder,
+    RestartResult,
+    ServerRequest,
+    Severity,
+    remediation_id,
+)
+from fleet.policy import Policy
+from fleet.readings import Reading, WorkState, missing
+from fleet.verdicts import Verdict
+
+#: Called just before an activity answers; may change the world, or raise.
+Hook = Callable[[], Awaitable[None] | None]
+
+
+class World:
+    """A server that hung at ``frozen_at`` (none: it works), and what was done to it."""
+
+    def __init__(self, env: WorkflowEnvironment, name: str, policy: Policy) -> None:
+        self.env, self.server, self.policy = env, name, policy
+        self.in_fleet = True
+        self.pause: Pause | None = None
+        self.frozen_at: datetime | None = None
+        self.recovers_at: datetime | None = None
+        self.state = WorkState.PROCESSING
+        self.gone_until: datetime | None = None
+        self.cure_works = True
+        self.boot = timedelta(minutes=1)
+        self.container, self.generation = "container-1", 1
+        self.started_at: datetime | None = None
+        self.status = HostStatus.RUNNING
+        self.unreachable = False
+        self.effect = Effect.DONE
+        self.takes_effect = True
+        self.restarts: list[datetime] = []
+        self.evidence: list[str] = []
+        self.told: list[AlertMessage] = []
+        self.hooks: dict[str, list[Hook]] = {}
+
+    # --- what the test says -----------------------------------------------------------------------
+
+    async def now(self) -> datetime:
+        return await self.env.get_current_time()
+
+    async def freeze(self, ago: timedelta = timedelta(seconds=180)) -> None:
+        self.frozen_at = await self.now() - ago
+
+    def before(self, step: str, hook: Hook) -> None:
+        """Run ``hook`` once, just before the next answer of that activity."""
+        self.hooks.setdefault(step, []).append(hook)
+
+    async def observation(
+        self, verdict: Verdict = Verdict.HUNG, since: datetime | None = None, key: str = "sweep-1"
+    ) -> Observation:
+        at = await self.now()
+        return Observation(
+            server=self.server,
+            verdict=verdict,
+            since=since or at - timedelta(seconds=30),
+            reading=self._reading(at),
+            why="state processing, heartbeat old",
+            key=key,
+        )
+
+    async def report(
+        self, verdict: Verdict = Verdict.HUNG, since: datetime | None = None, key: str = "sweep-1"
+    ) -> WorkflowHandle[Any, RemediationStatus]:
+        """Do what a sweep does: signal-with-start under the server's fixed ID."""
+        observation = await self.observation(verdict, since, key)
+        return await self._start(RemediationSignal.OBSERVE, observation)
+
+    async def order(self, signal: RemediationSignal, request: Any) -> WorkflowHandle[Any, Any]:
+        return await self._start(signal, request)
+
+    async def _start(self, signal: str, argument: Any) -> WorkflowHandle[Any, RemediationStatus]:
+        return await self.env.client.start_workflow(
+            REMEDIATION,
+            RemediationInput(server=self.server),
+            id=remediation_id(self.server),
+            task_queue=self.server,
+            start_signal=signal,
+            start_signal_args=[argument],
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+            result_type=RemediationStatus,
+        )
+
+    @property
+    def pages(self) -> list[str]:
+        return [alert.cause for alert in self.told if alert.severity is Severity.PAGE]
+
+    @property
+    def causes(self) -> list[str]:
+        return [alert.cause for alert in self.told]
+
+    # --- what the world shows ---------------------------------------------------------------------
+
+    def _reading(self, at: datetime) -> Reading:
+        if self.gone_until is not None and at < self.gone_until:
+            return missing(self.server, at, "connection refused")
+        frozen = self.frozen_at
+        if self.recovers_at is not None and at >= self.recovers_at:
+            frozen = None
+        return Reading(
+            server=self.server,
+            at=at,
+            state=self.state,
+            word=str(self.state),
+            heartbeat=frozen if frozen is not None else at,
+            job="render-7",
+        )
+
+    def _host(self) -> HostState:
+        return HostState(
+            status=self.status,
+            identity=self.container,
+            started=f"start-{self.generation}",
+            started_at=self.started_at,
+        )
+
+    async def _answer(self, step: str) -> None:
+        for hook in self.hooks.pop(step, []):
+            outcome = hook()
+            if outcome is not None:
+                await outcome
+
+    def _restarted(self, at: datetime) -> None:
+        self.generation += 1
+        self.started_at = at
+        if self.cure_works:
+            self.recovers_at = at + self.boot
+
+    # --- the activities ---------------------------------------------------------------------------
+
+    @activity.defn
+    async def present_policy(self, request: ServerRequest) -> PresentPolicy:
+        await self._answer("present_policy")
+        spec = ServerSpec(
+            name=request.server,
+            source=RedisSource(key="worker"),
+            store=None,
+            restart=DockerRestart(kind="docker", host="box", name="worker"),
+            host=Host(address="127.0.0.1", user="ops", key="/key"),
+            policy=self.policy,
+        )
+        return PresentPolicy(
+            version=1, spec=spec if self.in_fleet else None, pause=self.pause
+        )
+
+    @activity.defn
+    async def read_server(self, request: ServerRequest) -> Reading:
+        await self._answer("read_server")
+        return self._reading(await self.now())
+
+    @activity.defn
+    async def inspect_host(self, request: ServerRequest) -> HostState:
+        await self._answer("inspect_host")
+        self._reach()
+        return self._host()
+
+    @activity.defn
+    async def collect_evidence(self, request: EvidenceRequest) -> Evidence:
+        await self._answer("collect_evidence")
+        self.evidence.append(request.incident)
+        return Evidence(path=f"/evidence/{request.incident}", size=42)
+
+    @activity.defn
+    async def restart_server(self, order: RestartOrder) -> RestartResult:
+        await self._answer("restart_server")
+        self._reach()
+        if not self._host().same_process(order.expected) or self.status is not HostStatus.RUNNING:
+            raise ApplicationError(
+                "another process runs there now", type=HostErrorType.SUPERSEDED, non_retryable=True
+            )
+        at = await self.now()
+        if self.effect is not Effect.FAILED:
+            self.restarts.append(at)
+        if self.takes_effect and self.effect is not Effect.FAILED:
+            self._restarted(at)
+        return RestartResult(effect=self.effect, settle_within=timedelta(seconds=30))
+
+    def _reach(self) -> None:
+        if self.unreachable:
+            raise ApplicationError(
+                "connection refused", type=HostErrorType.UNREACHABLE, non_retryable=True
+            )
+
+    @activity.defn
+    async def deliver(self, message: AlertMessage) -> AlertResult:
+        self.told.append(message)
+        return AlertResult(delivered=True, attempts=1)
+
+    @property
+    def activities(self) -> list[Callable[..., Any]]:
+        return [
+            self.present_policy,
+            self.read_server,
+            self.inspect_host,
+            self.collect_evidence,
+            self.restart_server,
+            self.deliver,
+        ]

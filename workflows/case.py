@@ -1,0 +1,98 @@
+"""What every step of a remediation shares: the book, the orders, the hands, waiting and telling."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from fleet.contracts import AlertMessage, Incident, RemediationInput, Severity, incident_id
+    from fleet.judge import Finding, still_bad
+    from fleet.policy import Policy
+    from fleet.readings import Reading
+    from workflows.alerting import raise_alert
+    from workflows.book import Book
+    from workflows.hands import Hands, Interrupted
+    from workflows.orders import Orders
+
+
+class Case:
+    def __init__(self, request: RemediationInput, book: Book, orders: Orders, hands: Hands) -> None:
+        self.request, self.book, self.orders, self.hands = request, book, orders, hands
+        self.server = request.server
+        self.beat: datetime | None = book.incident.beat if book.incident else None
+
+    @property
+    def incident(self) -> Incident:
+        """The open incident; before the guard has opened it, one that only names things."""
+        if self.book.incident is not None:
+            return self.book.incident
+        began = workflow.info().start_time
+        return Incident(
+            id=incident_id(self.server, began), server=self.server, first_observed=began
+        )
+
+    def check(self) -> None:
+        """Raises Interrupted where a person cancelled and there is still something to cancel."""
+        if self.orders.stop:
+            raise Interrupted
+
+    async def sleep(
+        self, until: datetime, summary: str, wake: Callable[[], bool] | None = None
+    ) -> None:
+        """Wait until a moment; less long where ``wake`` turns true or a person cancels."""
+        left = until - workflow.now()
+        if left > timedelta(0):
+            with suppress(asyncio.TimeoutError):
+                await workflow.wait_condition(
+                    lambda: self.orders.stop or (wake is not None and wake()),
+                    timeout=left,
+                    timeout_summary=summary[:190],
+                )
+        self.check()
+
+    async def judge(self, policy: Policy, why: str) -> tuple[Reading, Finding]:
+        """Take a fresh reading and judge it against the last heartbeat that this case saw."""
+        reading = await self.hands.read(why)
+        finding = still_bad(reading, self.beat, policy)
+        if reading.heartbeat is not None:
+            self.beat = reading.heartbeat
+        self.book.read(reading, str(finding.verdict))
+        return reading, finding
+
+    def answer_restart(self, text: str) -> None:
+        if self.orders.restart_now is not None:
+            self.book.answer(self.orders.restart_now.id, text)
+
+    async def tell(
+        self, cause: str, severity: Severity, title: str, *, detail: str = "", next_step: str = ""
+    ) -> None:
+        """Alert people, once a cause an incident, without waiting for the delivery."""
+        incident, book = self.incident, self.book
+        told = await raise_alert(
+            AlertMessage(
+                server=self.server,
+                incident=incident.id,
+                cause=cause,
+                severity=severity,
+                title=title,
+                verdict=book.verdict,
+                since=incident.first_observed,
+                job=book.job,
+                next_step=next_step[:300],
+                detail=detail[:1000],
+                workflow_id=workflow.info().workflow_id,
+            )
+        )
+        if not told:
+            return
+        book.note(f"{severity}: {title}")
+        if severity is Severity.PAGE:
+            book.pages = [*book.pages, cause]
+
+
+def poll(policy: Policy) -> timedelta:
+    """The wait between two looks at something that may change by itself."""
+    return max(timedelta(seconds=1), policy.reading_max_age / 2)

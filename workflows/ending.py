@@ -1,0 +1,86 @@
+"""The end of a remediation: booked with the guard, told to people, shown in the UI."""
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from fleet.contracts import CloseRequest, Outcome, Phase, Severity
+    from fleet.policy import Policy
+    from fleet.remediation import HOLDS, MEANING, OVER, PAGES, QUIET, TRY_AGAIN, Decision
+    from fleet.verdicts import ACTIONABLE
+    from workflows.case import Case
+
+
+class Ending:
+    def __init__(self, case: Case) -> None:
+        self._case, self._book = case, case.book
+
+    async def close(
+        self, decision: Decision, policy: Policy, *, harmless: bool, held: bool
+    ) -> None:
+        """Book, tell and show the end. ``held``: this run only found it closed to automation.
+
+        ``harmless``: it is proved that no command had an effect.
+        """
+        book, outcome = self._book, decision.outcome or Outcome.INTERNAL_ERROR
+        self._case.orders.committed = False
+        book.outcome = outcome
+        book.note(f"{outcome}: {decision.why}")
+        if not held:
+            await self._book_the_end(decision, outcome, policy, harmless=harmless)
+            await self._tell_the_end(decision, outcome)
+        if self._case.orders.cancel is not None:
+            late = "cancelled" if outcome is Outcome.CANCELLED else f"ended before: {outcome}"
+            book.answer(self._case.orders.cancel.id, late)
+        self._case.answer_restart(f"not restarted: {decision.why}")
+        book.closed_at = workflow.now()
+        book.enter(Phase.CLOSED, MEANING[outcome])
+
+    async def _book_the_end(
+        self, decision: Decision, outcome: Outcome, policy: Policy, *, harmless: bool
+    ) -> None:
+        """Leave with the guard what a later run must know. Where that fails, people are told."""
+        if self._book.incident is None:
+            return
+        was_bad = self._book.verdict in ACTIONABLE
+        try:
+            result = await self._case.hands.close(
+                CloseRequest(
+                    server=self._case.server,
+                    incident=self._book.incident.id,
+                    recovered=decision.recovered or outcome in OVER or not was_bad,
+                    hold=HOLDS.get(outcome),
+                    hold_mode=policy.mode,
+                    failed_try=outcome in TRY_AGAIN,
+                    no_effect=harmless,
+                    retry_delays=list(policy.retry_delays),
+                )
+            )
+        except ActivityError as problem:
+            self._book.note(f"the guard could not be told: {problem.cause}")
+            return
+        if result.out_of_tries:
+            await self._case.tell(
+                "gave_up",
+                Severity.PAGE,
+                f"{self._case.server}: all {result.failed_tries} tries to restart it failed",
+                next_step="a person has to act: steady restart, when the cause is mended",
+            )
+        elif result.next_try_at is not None:
+            self._book.note(f"the next try is due from {result.next_try_at:%H:%M:%S} on")
+
+    async def _tell_the_end(self, decision: Decision, outcome: Outcome) -> None:
+        if outcome in QUIET:
+            return
+        server = self._case.server
+        if decision.recovered:
+            await self._case.tell(
+                "recovered_later", Severity.NOTICE, f"{server} has recovered", detail=decision.why
+            )
+            return
+        await self._case.tell(
+            str(outcome),
+            Severity.PAGE if outcome in PAGES else Severity.NOTICE,
+            f"{server}: {MEANING[outcome]}",
+            detail=decision.why,
+        )

@@ -1,0 +1,256 @@
+"""The activities of a remediation with their bounds, and what their failures prove."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    TimeoutType,
+)
+from temporalio.exceptions import (
+    TimeoutError as ActivityTimeoutError,
+)
+
+with workflow.unsafe.imports_passed_through():
+    from activities.guards import GuardActivities
+    from activities.host import HostActivities
+    from activities.policies import PolicyActivities
+    from activities.readings import ReadingActivities
+    from fleet.config import ServerSpec
+    from fleet.contracts import (
+        CloseRequest,
+        CloseResult,
+        Effect,
+        Evidence,
+        EvidenceRequest,
+        GiveBackRequest,
+        HostErrorType,
+        HostState,
+        OpenRequest,
+        OpenResult,
+        PresentPolicy,
+        RestartOrder,
+        RestartResult,
+        ServerRequest,
+        TakeRequest,
+        TakeResult,
+    )
+    from fleet.readings import Reading, unreadable
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+#: An activity method, as it stands on its class.
+Step = Callable[[Any, Asked], Awaitable[Answer]]
+
+_HEARTBEAT = timedelta(seconds=20)
+_QUICK = RetryPolicy(
+    initial_interval=timedelta(seconds=1),
+    maximum_interval=timedelta(seconds=10),
+    maximum_attempts=4,
+)
+#: The guard must be reached or nothing is booked: patient, yet with an end.
+_PATIENT = RetryPolicy(
+    initial_interval=timedelta(seconds=1),
+    maximum_interval=timedelta(seconds=30),
+    maximum_attempts=20,
+)
+_ONCE = RetryPolicy(maximum_attempts=1)
+#: A restart that no worker has begun within this time was decided on old facts.
+_START_WITHIN = timedelta(seconds=30)
+
+
+class Interrupted(Exception):
+    """A cancellation arrived while a step was under way that may still be given up."""
+
+
+class HostTrouble(Exception):
+    """The host could not be asked; nothing was sent to it."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class NotSent(HostTrouble):
+    """Proof that a restart command never left: its budget may be given back."""
+
+
+class Hands:
+    """Each method is one activity. ``stop`` says whether a person wants the story to end."""
+
+    def __init__(self, server: str, stop: Callable[[], bool]) -> None:
+        self._server = server
+        self._stop = stop
+
+    async def present(self) -> PresentPolicy:
+        return await self._do(
+            PolicyActivities.present_policy,
+            ServerRequest(server=self._server),
+            summary="ask the fleet for the present policy",
+            retry=_PATIENT,
+        )
+
+    async def read(self, why: str) -> Reading:
+        """Take a fresh reading. What could not be read is an unreadable reading, not an error."""
+        asked = workflow.now()
+        try:
+            return await self._do(
+                ReadingActivities.read_server,
+                ServerRequest(server=self._server),
+                summary=f"read {self._server}: {why}",
+            )
+        except ActivityError as problem:
+            return unreadable(self._server, asked, f"steady could not read it: {_said(problem)}")
+
+    async def inspect(self, why: str) -> HostState:
+        """Ask the host what runs there.
+
+        Raises:
+            HostTrouble: it can't be asked.
+        """
+        try:
+            return await self._do(
+                HostActivities.inspect_host,
+                ServerRequest(server=self._server),
+                summary=f"ask the host: {why}",
+                bound=timedelta(seconds=60),
+            )
+        except ActivityError as problem:
+            raise HostTrouble(_kind(problem), _said(problem)) from problem
+
+    async def evidence(self, incident: str) -> Evidence:
+        """Collect logs before they are destroyed; a failure costs nothing and blocks nothing."""
+        try:
+            return await self._do(
+                HostActivities.collect_evidence,
+                EvidenceRequest(server=self._server, incident=incident),
+                summary="collect evidence",
+                bound=timedelta(seconds=90),
+                retry=_ONCE,
+            )
+        except ActivityError as problem:
+            return Evidence(missing=[_said(problem)[:200]])
+
+    async def open(self, request: OpenRequest) -> OpenResult:
+        return await self._book(GuardActivities.open_incident, request, "open the incident")
+
+    async def close(self, request: CloseRequest) -> CloseResult:
+        return await self._book(GuardActivities.close_incident, request, "close the incident")
+
+    async def take(self, request: TakeRequest) -> TakeResult:
+        return await self._book(
+            GuardActivities.take_budget,
+            request,
+            f"take one restart from the budget of {self._server}",
+        )
+
+    async def give_back(self, request: GiveBackRequest) -> None:
+        await self._book(GuardActivities.give_back, request, f"give it back: {request.proof}"[:190])
+
+    async def restart(self, order: RestartOrder, spec: ServerSpec) -> RestartResult:
+        """Send the command, once.
+
+        Raises:
+            NotSent: it is proved that nothing left for the host.
+        """
+        bound = restart_bound(spec)
+        try:
+            return await workflow.execute_activity_method(
+                HostActivities.restart_server,
+                order,
+                schedule_to_start_timeout=_START_WITHIN,
+                start_to_close_timeout=bound,
+                heartbeat_timeout=_HEARTBEAT,
+                retry_policy=_ONCE,
+                summary=f"restart {self._server}",
+            )
+        except ActivityError as problem:
+            cause = problem.cause
+            if isinstance(cause, ApplicationError) and cause.type in set(HostErrorType):
+                raise NotSent(str(cause.type), cause.message) from problem
+            if (
+                isinstance(cause, ActivityTimeoutError)
+                and cause.type is TimeoutType.SCHEDULE_TO_START
+            ):
+                raise NotSent("late", "no worker took the order in time") from problem
+            return RestartResult(
+                effect=Effect.UNKNOWN, detail=_said(problem)[:500], settle_within=bound
+            )
+
+    async def _book(self, method: "Step[Asked, Answer]", request: Asked, summary: str) -> Answer:
+        """Bookings are never interrupted: half a booking is worse than a slow cancel."""
+        return await workflow.execute_activity_method(
+            method,
+            request,
+            start_to_close_timeout=timedelta(seconds=30),
+            heartbeat_timeout=_HEARTBEAT,
+            retry_policy=_PATIENT,
+            summary=summary,
+        )
+
+    async def _do(
+        self,
+        method: "Step[Asked, Answer]",
+        request: Asked,
+        *,
+        summary: str,
+        bound: timedelta = timedelta(seconds=30),
+        retry: RetryPolicy = _QUICK,
+    ) -> Answer:
+        """Run an activity that may be given up.
+
+        Raises:
+            Interrupted: a person cancelled meanwhile; the activity is told to stop.
+        """
+        handle = workflow.start_activity_method(
+            method,
+            request,
+            start_to_close_timeout=bound,
+            heartbeat_timeout=_HEARTBEAT,
+            retry_policy=retry,
+            summary=summary,
+        )
+        await workflow.wait_condition(lambda: handle.done() or self._stop())
+        if not handle.done():
+            handle.add_done_callback(_forget)
+            handle.cancel()
+            raise Interrupted
+        return await handle
+
+
+def restart_bound(spec: ServerSpec) -> timedelta:
+    """The bound on the whole restart step: longer than the server may take to stop, always."""
+    stop = spec.restart.stop_timeout if spec.restart is not None else timedelta(0)
+    connect = spec.host.connect_timeout if spec.host is not None else timedelta(0)
+    return stop + connect + timedelta(seconds=120)
+
+
+def expired(asked: datetime, limit: timedelta) -> bool:
+    """Whether what was read at ``asked`` (Temporal's clock) is too old to act on."""
+    return workflow.now() - asked > limit
+
+
+def _forget(given_up: asyncio.Task[Any]) -> None:
+    """Take note of how a step that was given up ended, so that nobody misses it."""
+    if not given_up.cancelled():
+        given_up.exception()
+
+
+def _said(problem: ActivityError) -> str:
+    cause = problem.cause
+    if isinstance(cause, ApplicationError):
+        return cause.message
+    if isinstance(cause, ActivityTimeoutError):
+        kind = cause.type.name.lower().replace("_", "-") if cause.type is not None else "time"
+        return f"no end within its bound ({kind})"
+    return str(cause or problem)
+
+
+def _kind(problem: ActivityError) -> str:
+    cause = problem.cause
+    return str(cause.type) if isinstance(cause, ApplicationError) and cause.type else "timeout"

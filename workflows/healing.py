@@ -1,0 +1,280 @@
+"""The story of a remediation: persist, recheck at the last moment, take budget, restart, verify."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from fleet import operator
+    from fleet.contracts import (
+        GiveBackRequest,
+        HostErrorType,
+        Observation,
+        OpenRequest,
+        Outcome,
+        Phase,
+        RemediationInput,
+        Severity,
+        TakeRequest,
+    )
+    from fleet.durations import brief
+    from fleet.policy import Mode, Policy
+    from fleet.remediation import (
+        HELD,
+        Decision,
+        Next,
+    )
+    from workflows.book import Book
+    from workflows.case import Case
+    from workflows.cure import Cure, Facts, NoEffect, Restarted
+    from workflows.decide import Decide, Ended
+    from workflows.ending import Ending
+    from workflows.escalation import Escalation
+    from workflows.hands import Hands, Interrupted, NotSent, expired
+    from workflows.orders import Orders
+
+_FIRST_WORD_WITHIN = timedelta(seconds=60)
+#: How often an act may be put off because its facts went stale or the host had changed.
+_ROUNDS = 10
+
+
+class Healing:
+    def __init__(self, request: RemediationInput, book: Book, orders: Orders, hands: Hands) -> None:
+        self.first: Observation | None = None
+        self._case = Case(request, book, orders, hands)
+        self._decide = Decide(self._case)
+        self._cure = Cure(self._case)
+        self._escalation = Escalation(self._case)
+        self._ending = Ending(self._case)
+        self._book, self._orders, self._hands = book, orders, hands
+        self._carried = request.carried
+        self._attempts = request.carried.attempts if request.carried else 0
+        self._proved_harmless = False
+        self._held = False
+        self._prepared: int | None = None
+        self._announced: int | None = None
+        self._policy: Policy | None = None
+
+    async def run(self) -> None:
+        """Heal, and end in a stated outcome whatever happens."""
+        try:
+            decision = await self._heal()
+        except Interrupted:
+            decision = self._cancelled()
+        except Ended as end:
+            decision = end.decision
+        except Exception as problem:  # noqa: BLE001 - rule 5: no silence after an action
+            workflow.logger.exception("a remediation failed")
+            said = f"{type(problem).__name__}: {problem}"
+            decision = Decision.end(Outcome.INTERNAL_ERROR, said[:300])
+        await self._ending.close(
+            decision, self._policy or Policy(), harmless=self._proved_harmless, held=self._held
+        )
+
+    async def _heal(self) -> Decision:
+        if self._carried is not None:
+            await self._escalate(self._carried.outcome, self._carried.reads)
+        else:
+            await self._begin()
+        rounds = 0
+        while True:
+            policy = self._policy = await self._decide.persist()
+            await self._prepare(policy)
+            decision, facts = await self._decide.recheck()
+            if decision.next is Next.END:
+                return decision
+            if decision.next is Next.APPROVAL:
+                await self._decide.approval(policy)
+            elif decision.next is Next.WAIT or facts is None:
+                await self._decide.pause(policy, decision.why)
+            elif decision.next is Next.BOOTING:
+                await self._decide.booting(facts, decision.why)
+            elif facts.policy.mode is Mode.DRY_RUN and not self._orders.by_hand:
+                return Decision.end(Outcome.DRY_RUN, "everything but the command was done")
+            elif (done := await self._act(facts)) is not None:
+                return done
+            elif (rounds := rounds + 1) > _ROUNDS:
+                return Decision.end(
+                    Outcome.HANDED_OVER, "the facts changed before every try to act"
+                )
+
+    async def _begin(self) -> None:
+        """Hear why this run exists and open the incident with the guard, which keeps its clock."""
+        until = workflow.now() + _FIRST_WORD_WITHIN
+        await self._case.sleep(until, "whoever started this says why", self._knows_why)
+        if not self._knows_why():
+            raise Ended(Decision.end(Outcome.NOT_CONFIRMED, "nobody reported anything"))
+        opened = await self._hands.open(
+            OpenRequest(
+                server=self._case.server, observation=self.first, by_hand=self._orders.by_hand
+            )
+        )
+        incident = self._book.incident = opened.incident
+        self._book.detected_at = workflow.now()
+        self._case.beat = incident.beat
+        self._orders.changed = False
+        self._book.job = incident.job or self._book.job
+        if self.first is not None:
+            same = incident.verdict is self.first.verdict
+            self._book.adopt(
+                self.first.verdict, incident.first_observed if same else self.first.since
+            )
+        if incident.hold is not None and not self._orders.by_hand and not opened.is_new:
+            self._held = True
+            raise Ended(Decision.end(HELD[incident.hold], f"held since before: {incident.hold}"))
+        self._book.note(
+            f"incident {incident.id} opened"
+            if opened.is_new
+            else f"incident {incident.id} goes on, first seen {incident.first_observed:%H:%M:%S}"
+        )
+        self._book.enter(Phase.CONFIRMING, "look at the host")
+        if opened.cooldown_until is not None and not self._orders.by_hand:
+            await self._case.sleep(opened.cooldown_until, "cooldown after an earlier restart")
+        await self._decide.first_look()
+        await self._tell_confirmed()
+
+    def _knows_why(self) -> bool:
+        return self.first is not None or self._orders.by_hand
+
+    async def _tell_confirmed(self) -> None:
+        if self.first is None:
+            return
+        policy = (await self._decide.spec())[1].policy
+        verdict, wait = self.first.verdict, policy.persistence(self.first.verdict)
+        await self._case.tell(
+            "confirmed",
+            Severity.NOTICE,
+            f"{self._case.server} is {verdict}: {self.first.why}",
+            next_step=f"restart when it has been so for {brief(wait)}, unless it recovers",
+        )
+
+    async def _prepare(self, policy: Policy) -> None:
+        """Evidence and word before the act; neither costs budget, neither can block."""
+        restarts = self._case.incident.restarts
+        if restarts and not self._attempts:
+            await self._not_recovered("an earlier run of this incident had restarted it")
+        if self._prepared != restarts:
+            self._prepared = restarts
+            await self._collect()
+        may_act = policy.mode is Mode.ACT or self._orders.approved or self._orders.by_hand
+        if may_act and self._announced != restarts:
+            self._announced = restarts
+            await self._announce()
+
+    async def _collect(self) -> None:
+        self._book.enter(Phase.COLLECTING, "logs are saved before a restart destroys them")
+        evidence = await self._hands.evidence(self._case.incident.id)
+        lacking = f"; missing: {', '.join(evidence.missing)}" if evidence.missing else ""
+        self._book.note(f"evidence: {evidence.path or 'none'} ({evidence.size} bytes){lacking}")
+
+    async def _announce(self) -> None:
+        step = self._case.incident.restarts + 1
+        self._book.enter(Phase.ANNOUNCING, "people are told before the command")
+        await self._case.tell(
+            "restarting" if step == 1 else f"restarting-{step}",
+            Severity.NOTICE,
+            f"{self._case.server} is about to be restarted (restart {step} of this incident)",
+            next_step="one last look, the budget, the command; then the cooldown",
+        )
+
+    async def _act(self, facts: Facts) -> Decision | None:
+        """Take budget, restart, verify. None where it did not come to an end: look again."""
+        key = await self._take(facts)
+        if key is None:
+            return None
+        if self._orders.stop:
+            await self._give_back(key, "cancelled before the command")
+            raise Interrupted
+        if expired(facts.asked, facts.policy.reading_max_age):
+            await self._give_back(key, "what was read went stale before the command")
+            return None
+        self._orders.committed = True
+        try:
+            done = await self._cure.restart(facts, key)
+        except NotSent as problem:
+            self._orders.committed = False
+            await self._give_back(key, f"nothing was sent: {problem.kind}")
+            return self._not_sent(problem)
+        if isinstance(done, NoEffect):
+            self._proved_harmless = done.proved
+            return Decision.end(Outcome.RESTART_FAILED, done.why)
+        return await self._verify(facts, done)
+
+    async def _take(self, facts: Facts) -> str | None:
+        """Take one restart, the last thing before the command; escalate where there is none."""
+        incident = self._case.incident
+        self._attempts += 1
+        key = f"{incident.id}/{workflow.info().run_id[:8]}/{self._attempts}"
+        self._book.enter(Phase.TAKING, "one restart is taken from the budget")
+        order = self._orders.restart_now
+        took = await self._hands.take(
+            TakeRequest(
+                server=self._case.server,
+                incident=incident.id,
+                key=key,
+                budget=facts.policy.budget,
+                cooldown=facts.policy.cooldown,
+                by=order.who if order is not None else "steady",
+            )
+        )
+        if took.granted:
+            self._book.note(f"budget: one restart taken, {took.left} left")
+            self._case.answer_restart("accepted: the restart is under way")
+            return key
+        self._book.note(f"budget: refused, {took.why}")
+        self._case.answer_restart(f"refused: {took.why}")
+        await self._case.tell(
+            str(Outcome.BUDGET_EXHAUSTED),
+            Severity.PAGE,
+            f"{self._case.server}: the restart budget is used up",
+            detail=took.why,
+            next_step="a person has to act; steady keeps looking and closes on recovery",
+        )
+        await self._escalate(Outcome.BUDGET_EXHAUSTED)
+        return None
+
+    async def _give_back(self, key: str, proof: str) -> None:
+        self._book.note(f"budget: given back, {proof}")
+        await self._hands.give_back(GiveBackRequest(server=self._case.server, key=key, proof=proof))
+
+    def _not_sent(self, problem: NotSent) -> Decision | None:
+        if problem.kind in _LOOK_AGAIN:
+            self._book.note(f"not sent: {problem}")
+            return None
+        self._proved_harmless = True
+        return Decision.end(Outcome.RESTART_FAILED, str(problem))
+
+    async def _verify(self, facts: Facts, done: Restarted) -> Decision | None:
+        incident = self._case.incident
+        self._book.incident = incident.model_copy(update={"restarts": incident.restarts + 1})
+        self._orders.restarted()
+        ok, why = await self._cure.verify(facts, done)
+        self._orders.committed = False
+        if ok:
+            return Decision.end(Outcome.RESOLVED, why)
+        await self._not_recovered(why)
+        if self._orders.no_more:
+            await self._escalate(Outcome.ESCALATED)
+        return None
+
+    async def _not_recovered(self, why: str) -> None:
+        await self._case.tell(
+            "not_recovered",
+            Severity.PAGE,
+            f"{self._case.server}: restart did not recover it",
+            detail=why,
+            next_step="the next restart within the budget, or a person",
+        )
+        self._book.note(f"the restart did not recover it: {why}")
+
+    async def _escalate(self, outcome: Outcome, reads: int = 0) -> None:
+        await self._escalation.wait(outcome, reads, self._attempts)
+
+    def _cancelled(self) -> Decision:
+        order = self._orders.cancel
+        return Decision.end(
+            Outcome.CANCELLED, operator.by(order) if order is not None else "cancelled"
+        )
+
+
+_LOOK_AGAIN = frozenset({HostErrorType.SUPERSEDED, "late"})
