@@ -1,0 +1,30 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.parts import docker as docker_part, needs, sshd as sshd_part
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sshd_part.Sshd]:
+    """A real OpenSSH server; a test that uses it is marked ``needs("openssh-server")``."""
+    with sshd_part.sshd(tmp_path_factory.mktemp("sshd")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def docker() -> Iterator[docker_part.Docker]:
+    """A real Docker daemon; a test that uses it is marked ``needs("docker.io")``."""
+    starting = docker_part.docker()
+    try:
+        running = starting.__enter__()
+    except (RuntimeError, FileNotFoundError) as problem:
+        needs.unmet("docker.io", str(problem))
+    yield running
+    starting.__exit__(None, None, None)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    return tmp_path / "state"
