@@ -10,6 +10,8 @@ from fleet.durations import Duration, parse, within
 from fleet.policy import STRICT
 from fleet.refusal import refusal
 
+_DOCKER_NAME = r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$"
+
 
 class Host(BaseModel):
     """A machine that is reached over SSH. Its key must be in ``known_hosts``: no first trust."""
@@ -18,7 +20,11 @@ class Host(BaseModel):
 
     address: str = Field(min_length=1, max_length=253)
     port: int = Field(default=22, ge=1, le=65535)
-    user: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+$-]*$")
+    user: str = Field(
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+$\\-]*$",
+        description="a user name",
+        examples=["steady"],
+    )
     key: str = Field(min_length=1, description="private key file")
     known_hosts: str = Field(default="~/.ssh/known_hosts", min_length=1)
     connect_timeout: Annotated[Duration, within("1ms", "5m")] = parse("10s")
@@ -69,7 +75,7 @@ class DockerRestart(_Action):
     """
 
     kind: Literal["docker", "podman"]
-    name: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$")
+    name: str = Field(pattern=_DOCKER_NAME, description="a container's name", examples=["vllm"])
     stop_timeout: _StopTimeout = parse("10s")
     cli: _Arguments = ()
 
@@ -82,8 +88,12 @@ class ComposeRestart(_Action):
     """``docker compose restart SERVICE`` in a project directory on the host."""
 
     kind: Literal["compose"]
-    directory: str = Field(pattern=r"^/")
-    service: str = Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$")
+    directory: str = Field(
+        pattern=r"^/[^\x00]*$", description="an absolute path on the host", examples=["/srv/vllm"]
+    )
+    service: str = Field(
+        pattern=_DOCKER_NAME, description="a service's name in the compose file", examples=["vllm"]
+    )
     stop_timeout: _StopTimeout = parse("10s")
     cli: _Arguments = ("docker",)
 
@@ -92,7 +102,11 @@ class SystemdRestart(_Action):
     """``systemctl restart UNIT``; ``stop_timeout`` should be the unit's ``TimeoutStopSec``."""
 
     kind: Literal["systemd"]
-    unit: str = Field(pattern=r"^[A-Za-z0-9:_.\\@-]+$")
+    unit: str = Field(
+        pattern=r"^[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]*$",
+        description="a unit's name",
+        examples=["vllm.service"],
+    )
     user: bool = False
     stop_timeout: _StopTimeout = parse("90s")
     cli: _Arguments = ("systemctl",)

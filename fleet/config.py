@@ -43,7 +43,6 @@ from fleet.sources import (
 )
 
 __all__ = [
-    "NAME",
     "Alerts",
     "CommandRestart",
     "ComposeRestart",
@@ -51,6 +50,7 @@ __all__ = [
     "Fleet",
     "FleetSection",
     "Host",
+    "Name",
     "RecordFields",
     "RedisSource",
     "Restart",
@@ -94,7 +94,12 @@ class FleetSection(BaseModel):
 
     model_config = STRICT
 
-    name: str = Field(default="fleet", pattern=NAME)
+    name: str = Field(
+        default="fleet",
+        pattern=NAME,
+        description="a name of letters, digits, '.', '_' and '-'",
+        examples=["gpu-farm"],
+    )
     sweep_every: Annotated[Duration, within("1s", "1h")] = parse("30s")
     shard_size: int = Field(default=100, ge=1, le=500)
     temporal_ui: str | None = None
@@ -105,7 +110,7 @@ class FleetSection(BaseModel):
         return checked_url(url, ("http", "https"), "the URL without them") if url else None
 
 
-_Name = Annotated[str, Field(pattern=NAME)]
+Name = Annotated[str, Field(pattern=NAME)]
 
 
 class Fleet(BaseModel):
@@ -116,25 +121,26 @@ class Fleet(BaseModel):
     fleet: FleetSection = FleetSection()
     alerts: Alerts = Alerts()
     defaults: Overrides = {}
-    stores: dict[_Name, Store] = {}
-    hosts: dict[_Name, Host] = {}
-    servers: dict[_Name, Server] = Field(min_length=1)
+    stores: dict[Name, Store] = {}
+    hosts: dict[Name, Host] = {}
+    servers: dict[Name, Server] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        contradictions = dict.fromkeys(
-            [
-                *_twins("stores", self.stores),
-                *_twins("hosts", self.hosts),
-                *_twins("servers", self.servers),
-                *self._dangling(),
-                *self._shared_targets(),
-                *self._shared_sources(),
-                *self._contradictory_policies(),
-            ]
-        )
-        raise_all("Fleet", contradictions)
+        raise_all("Fleet", self.contradictions())
         return self
+
+    def contradictions(self) -> list[Refusal]:
+        """What is wrong between the parts, each of which is good by itself; none for a fleet."""
+        return [
+            *_twins("stores", self.stores),
+            *_twins("hosts", self.hosts),
+            *_twins("servers", self.servers),
+            *self._dangling(),
+            *self._shared_targets(),
+            *self._shared_sources(),
+            *self._contradictory_policies(),
+        ]
 
     def _dangling(self) -> Iterator[Refusal]:
         for name, server in self.servers.items():

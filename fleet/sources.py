@@ -31,7 +31,12 @@ class SecretRef(BaseModel):
 
     model_config = STRICT
 
-    env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    env: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="the name of a variable",
+        examples=["STEADY_TOKEN"],
+    )
     file: str | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")

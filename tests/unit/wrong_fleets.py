@@ -1,0 +1,452 @@
+"""Fleet files with one mistake each, and the one line that is said of it."""
+
+# ruff: noqa: E501 - the lines that people see stand here as they are seen
+
+from tests.parts.fleet_files import GOOD
+
+DURATION = 'write a number and a unit (ms, s, m, h, d) in quotes, like "120s" or "3m"'
+TOML = 'text and durations stand in quotes, like "3m"; TOML has true and false, and no null'
+SECOND = GOOD + "\n[servers.gpu-2]\n"
+OTHER = 'source = { kind = "redis", key = "worker:2" }\n'
+
+
+Table = dict[str, tuple[str, str]]
+
+#: Not even TOML.
+NO_TOML: Table = {
+    "a text that is not closed": (
+        GOOD + 'policy = { mode = "act }\n',
+        "fleet.toml:10: policy: the text has no end on its line — close the quote",
+    ),
+    "a duration without quotes": (
+        GOOD + "[defaults]\npersist_hung = 3m\n",
+        (
+            "fleet.toml:11: persist_hung: expected newline or end of document after a statement"
+            f" — {TOML}"
+        ),
+    ),
+    "a word without quotes": (
+        GOOD + "[defaults]\nmode = act\n",
+        f"fleet.toml:11: mode: invalid value — {TOML}",
+    ),
+    "null": (
+        GOOD + "[defaults]\nstalled_after = null\n",
+        f"fleet.toml:11: stalled_after: invalid value — {TOML}",
+    ),
+    "a list without its end": (
+        GOOD + '[defaults]\nretry_delays = ["1s",\n',
+        (
+            "fleet.toml: ends in the middle of something: invalid value"
+            " — close the bracket or quote that is open at its end"
+        ),
+    ),
+    "a statement that is none": (
+        "[fleet]\n= 3\n",
+        "fleet.toml:2: invalid statement (column 1) — mend the TOML there",
+    ),
+    "two servers of one name": (
+        GOOD + '[servers.gpu-1]\nsource = { kind = "redis", key = "b" }\n',
+        (
+            "fleet.toml:10: servers.gpu-1: two servers have the name gpu-1, first at line 7"
+            " — give each a name of its own, or remove one"
+        ),
+    ),
+    "two servers of one name, quoted": (
+        '[servers."a"]\n[servers.b]\n[servers."a"]\n',
+        (
+            'fleet.toml:3: servers."a": two servers have the name a, first at line 1'
+            " — give each a name of its own, or remove one"
+        ),
+    ),
+    "another table twice": (
+        GOOD + "[hosts.alpha]\n",
+        (
+            "fleet.toml:10: hosts.alpha: the table stands twice, first at line 1"
+            " — make one table of the two"
+        ),
+    ),
+    "a table that is a value already": (
+        GOOD + "[servers.gpu-1.source]\n",
+        "fleet.toml:10: servers.gpu-1.source: the table stands twice — make one table of the two",
+    ),
+    "a key twice": (
+        GOOD + "restart = 3\n",
+        "fleet.toml:10: restart: is set twice in one table — keep one of the two",
+    ),
+    "a key twice in an inline table": (
+        GOOD + 'policy = { mode = "act", mode = "approve" }\n',
+        "fleet.toml:10: mode: is set twice in one table — keep one of the two",
+    ),
+    "nesting without end": (
+        "a = " + "[" * 5000,
+        "fleet.toml: is nested too deeply — flatten it",
+    ),
+}
+
+#: A mistake that shows in one table; the same file may have further ones.
+ONE_TABLE: Table = {
+    "nothing at all": (
+        "",
+        "fleet.toml: servers: the fleet has none — add one, beginning with [servers.NAME]",
+    ),
+    "a table of another name": (
+        GOOD.replace("[servers.", "[server."),
+        'fleet.toml: server: unknown key — did you mean "servers"?',
+    ),
+    "a table nobody can guess": (
+        GOOD + "[zzz]\n",
+        "fleet.toml: zzz: unknown key — known: fleet, alerts, defaults, stores, hosts, servers",
+    ),
+    "servers that are no table": (
+        "servers = 3\n",
+        "fleet.toml: servers: is a number — write a table",
+    ),
+    "a misspelt threshold": (
+        GOOD + '[defaults]\npersist_hang = "3m"\n',
+        'fleet.toml: defaults.persist_hang: unknown key — did you mean "persist_hung"?',
+    ),
+    "a misspelt threshold of one server": (
+        GOOD + 'policy = { cool_down = "3m" }\n',
+        'fleet.toml: servers.gpu-1.policy.cool_down: unknown key — did you mean "cooldown"?',
+    ),
+    "a threshold beside the policy": (
+        GOOD + 'cooldown = "3m"\n',
+        "fleet.toml: servers.gpu-1.cooldown: unknown key — it belongs in [servers.gpu-1.policy]",
+    ),
+    "a threshold in the wrong section": (
+        GOOD + '[fleet]\ncooldown = "3m"\n',
+        (
+            "fleet.toml: fleet.cooldown: unknown key"
+            " — it belongs in [defaults], or in the policy of a server"
+        ),
+    ),
+    "a misspelt key of a restart": (
+        GOOD.replace('name = "vllm"', 'nam = "vllm"').replace("restart =", "restart ="),
+        "fleet.toml: servers.gpu-1.restart.name: is missing — add it; fleet.example.toml shows how",
+    ),
+    "a misspelt key of a budget": (
+        GOOD + "[defaults]\nbudget = { limt = 3 }\n",
+        'fleet.toml: defaults.budget.limt: unknown key — did you mean "limit"?',
+    ),
+    "a window in a budget by day": (
+        GOOD + '[defaults]\nbudget = { per_day_in = "UTC", window = "3h" }\n',
+        "fleet.toml: defaults.budget.window: unknown key — known: limit, per_day_in",
+    ),
+    "a time zone that is none": (
+        GOOD + '[defaults]\nbudget = { per_day_in = "Europe/Berln" }\n',
+        (
+            "fleet.toml: defaults.budget.per_day_in: 'Europe/Berln' is no time zone"
+            ' — write an IANA name, like "Europe/Berlin"'
+        ),
+    ),
+    "a duration in words": (
+        GOOD + '[defaults]\npersist_hung = "3 minutes"\n',
+        f"fleet.toml: defaults.persist_hung: '3 minutes' is no duration — {DURATION}",
+    ),
+    "a duration without a unit": (
+        GOOD + "[defaults]\npersist_hung = 180\n",
+        f"fleet.toml: defaults.persist_hung: 180 is no duration — {DURATION}",
+    ),
+    "a bare duration in a list": (
+        GOOD + '[defaults]\nretry_delays = ["1s", "x"]\n',
+        f"fleet.toml: defaults.retry_delays[1]: 'x' is no duration — {DURATION}",
+    ),
+    "a negative duration": (
+        GOOD + '[defaults]\ncooldown = "-3m"\n',
+        f"fleet.toml: defaults.cooldown: '-3m' is no duration — {DURATION}",
+    ),
+    "a duration of more than a year": (
+        GOOD + '[defaults]\ncooldown = "400d"\n',
+        "fleet.toml: defaults.cooldown: '400d' is longer than a year — choose at most 366d",
+    ),
+    "a threshold of no length": (
+        GOOD + '[defaults]\nstale_after = "0s"\n',
+        "fleet.toml: defaults.stale_after: 0s is out of range — choose from 1ms to 366d",
+    ),
+    "an interval too short": (
+        GOOD + '[fleet]\nsweep_every = "500ms"\n',
+        "fleet.toml: fleet.sweep_every: 500ms is out of range — choose from 1s to 1h",
+    ),
+    "one observation, which confirms nothing": (
+        GOOD + "[defaults]\nobservations = 1\n",
+        "fleet.toml: defaults.observations: 1 is too small — choose at least 2",
+    ),
+    "a shard too large": (
+        GOOD + "[fleet]\nshard_size = 501\n",
+        "fleet.toml: fleet.shard_size: 501 is too large — choose at most 500",
+    ),
+    "a fleet's name with a space": (
+        GOOD + '[fleet]\nname = "my fleet"\n',
+        (
+            "fleet.toml: fleet.name: \"my fleet\" is not a name of letters, digits, '.', '_' and '-'"
+            " — write one, like gpu-farm"
+        ),
+    ),
+    "an unknown mode": (
+        GOOD + '[defaults]\nmode = "auto"\n',
+        (
+            'fleet.toml: defaults.mode: "auto" is none of its values'
+            ' — choose "act", "approve", "dry_run" or "alert_only"'
+        ),
+    ),
+    "text for a number": (
+        GOOD + '[defaults]\nbudget = { limit = "three" }\n',
+        "fleet.toml: defaults.budget.limit: is text — write a whole number",
+    ),
+    "a fraction of an observation": (
+        GOOD + "[defaults]\nobservations = 2.5\n",
+        "fleet.toml: defaults.observations: is a number — write a whole number",
+    ),
+    "text for yes or no": (
+        GOOD + '[defaults]\nexpected_off = "sometimes"\n',
+        "fleet.toml: defaults.expected_off: is text — write true or false",
+    ),
+    "a number for text": (
+        GOOD.replace('"vllm"', "7"),
+        "fleet.toml: servers.gpu-1.restart.name: is a number — write text in quotes",
+    ),
+    "a list for a table": (
+        GOOD.replace('{ kind = "redis", key = "worker:1" }', "[]"),
+        "fleet.toml: servers.gpu-1.source: is a list — write a table",
+    ),
+    "an empty list": (
+        GOOD + "[defaults]\nescalated_reads = []\n",
+        "fleet.toml: defaults.escalated_reads: is empty — give at least 1",
+    ),
+    "a source of unknown kind": (
+        GOOD.replace('"redis"', '"redsi"'),
+        'fleet.toml: servers.gpu-1.source.kind: there is no kind "redsi" — did you mean "redis"?',
+    ),
+    "a restart of unknown kind": (
+        GOOD.replace('"docker"', '"kubernetes"'),
+        (
+            'fleet.toml: servers.gpu-1.restart.kind: there is no kind "kubernetes"'
+            " — known: docker, podman, compose, systemd, command"
+        ),
+    ),
+    "a source of no kind": (
+        GOOD.replace('kind = "redis", ', ""),
+        (
+            'fleet.toml: servers.gpu-1.source.kind: is missing — add kind = "redis" or "status";'
+            " fleet.example.toml shows them"
+        ),
+    ),
+    "a server without a source": (
+        GOOD.replace('source = { kind = "redis", key = "worker:1" }\n', ""),
+        "fleet.toml: servers.gpu-1.source: is missing — add it; fleet.example.toml shows how",
+    ),
+    "an empty key of a record": (
+        GOOD.replace("worker:1", ""),
+        "fleet.toml: servers.gpu-1.source.key: is empty — write it, or remove the key",
+    ),
+    "a command as one text": (
+        GOOD.replace(
+            'kind = "docker", host = "alpha", name = "vllm"',
+            'kind = "command", host = "alpha", argv = "systemctl restart vllm"',
+        ),
+        (
+            "fleet.toml: servers.gpu-1.restart.argv: a command is a list, since a text would be split"
+            ' by a shell — write ["program", "argument"]'
+        ),
+    ),
+    "a program as one text": (
+        GOOD.replace('name = "vllm"', 'name = "vllm", cli = "sudo docker"'),
+        (
+            "fleet.toml: servers.gpu-1.restart.cli: a command is a list, since a text would be split"
+            ' by a shell — write ["program", "argument"]'
+        ),
+    ),
+    "an option as a container's name": (
+        GOOD.replace('"vllm"', '"--all"'),
+        (
+            'fleet.toml: servers.gpu-1.restart.name: "--all" is not a container\'s name'
+            " — write one, like vllm"
+        ),
+    ),
+    "a compose folder that is relative": (
+        GOOD.replace(
+            'kind = "docker", host = "alpha", name = "vllm"',
+            'kind = "compose", host = "alpha", directory = "srv", service = "a"',
+        ),
+        (
+            'fleet.toml: servers.gpu-1.restart.directory: "srv" is not an absolute path on the host'
+            " — write one, like /srv/vllm"
+        ),
+    ),
+    "a stop time-out beyond reason": (
+        GOOD.replace('name = "vllm"', 'name = "vllm", stop_timeout = "2h"'),
+        "fleet.toml: servers.gpu-1.restart.stop_timeout: 2h is out of range — choose from 0s to 1h",
+    ),
+    "a name with a space": (
+        GOOD + '[servers."gpu 2"]\nsource = { kind = "redis", key = "b" }\n',
+        (
+            "fleet.toml: servers.\"gpu 2\": is no name — take letters, digits, '.', '_' and '-',"
+            " at most 63, a letter or digit first"
+        ),
+    ),
+    "a port in the address": (
+        GOOD.replace("10.0.0.1", "10.0.0.1:2222"),
+        "fleet.toml: hosts.alpha.address: '10.0.0.1:2222' holds a port — write port = 2222",
+    ),
+    "a user in the address": (
+        GOOD.replace("10.0.0.1", "root@10.0.0.1"),
+        (
+            "fleet.toml: hosts.alpha.address: 'root@10.0.0.1' is more than an address"
+            " — write a host name or IP address alone; user and port have keys of their own"
+        ),
+    ),
+    "an address in brackets": (
+        GOOD.replace("10.0.0.1", "[::1]"),
+        "fleet.toml: hosts.alpha.address: '[::1]' is no host name or IP address — write it bare",
+    ),
+    "a port that is none": (
+        GOOD.replace('user = "steady"', 'user = "steady"\nport = 70000'),
+        "fleet.toml: hosts.alpha.port: 70000 is too large — choose at most 65535",
+    ),
+    "a password in a store's URL": (
+        GOOD + '[stores.main]\nurl = "redis://:hunter2@cache"\n',
+        (
+            "fleet.toml: stores.main.url: the URL holds a user name or password"
+            ' — write username = "NAME" and password = { env = "VARIABLE" }'
+        ),
+    ),
+    "a password among a URL's parameters": (
+        GOOD + '[stores.main]\nurl = "unix:///run/redis.sock?password=hunter2"\n',
+        (
+            "fleet.toml: stores.main.url: the URL holds a secret, its parameter 'password'"
+            ' — write username = "NAME" and password = { env = "VARIABLE" }'
+        ),
+    ),
+    "a token in a status URL": (
+        GOOD.replace(
+            'kind = "redis", key = "worker:1"',
+            'kind = "status", url = "https://gpu/status?access_token=hunter2"',
+        ),
+        (
+            "fleet.toml: servers.gpu-1.source.url: the URL holds a secret, its parameter 'access_token'"
+            ' — write token = { env = "VARIABLE" }'
+        ),
+    ),
+    "a URL of another kind": (
+        GOOD + '[stores.main]\nurl = "postgres://u:hunter2@cache"\n',
+        (
+            "fleet.toml: stores.main.url: is no URL of a kind that is read here"
+            " — begin it with redis:// or rediss:// or unix://"
+        ),
+    ),
+    "a URL without its scheme": (
+        GOOD.replace('kind = "redis", key = "worker:1"', 'kind = "status", url = "gpu:8000/s"'),
+        (
+            "fleet.toml: servers.gpu-1.source.url: is no URL of a kind that is read here"
+            " — begin it with http:// or https://"
+        ),
+    ),
+    "a URL without a host": (
+        GOOD.replace('kind = "redis", key = "worker:1"', 'kind = "status", url = "http:///s"'),
+        "fleet.toml: servers.gpu-1.source.url: the URL names no host — write http://HOST:PORT/…",
+    ),
+    "a URL with a port out of range": (
+        GOOD.replace('kind = "redis", key = "worker:1"', 'kind = "status", url = "http://a:99999"'),
+        "fleet.toml: servers.gpu-1.source.url: is no URL — port out of range 0-65535",
+    ),
+    "a secret with two places": (
+        GOOD + '[alerts]\nwebhook = { env = "A", file = "b" }\n',
+        (
+            "fleet.toml: alerts.webhook: a secret has one place"
+            ' — write { env = "VARIABLE" } or { file = "PATH" }'
+        ),
+    ),
+    "a secret itself": (
+        GOOD + '[alerts]\nwebhook = "https://hooks.example/hunter2"\n',
+        "fleet.toml: alerts.webhook: is text — write a table",
+    ),
+    "a variable with its dollar": (
+        GOOD + '[alerts]\nwebhook = { env = "$HOOK" }\n',
+        (
+            'fleet.toml: alerts.webhook.env: "$HOOK" is not the name of a variable'
+            " — write one, like STEADY_TOKEN"
+        ),
+    ),
+}
+
+#: Tables that are good by themselves and do not go together.
+TOGETHER: Table = {
+    "a host that is not there": (
+        GOOD.replace('host = "alpha"', 'host = "alhpa"'),
+        'fleet.toml: servers.gpu-1.restart.host: there is no [hosts.alhpa] — did you mean "alpha"?',
+    ),
+    "a host nobody can guess": (
+        GOOD.replace('host = "alpha"', 'host = "zzz"'),
+        (
+            "fleet.toml: servers.gpu-1.restart.host: there is no [hosts.zzz]"
+            " — add that table, or name one of: alpha"
+        ),
+    ),
+    "a store that is not there": (
+        GOOD.replace('kind = "redis"', 'kind = "redis", store = "main"'),
+        "fleet.toml: servers.gpu-1.source.store: there is no [stores.main] — add that table",
+    ),
+    "names that differ by case only": (
+        GOOD + "\n[servers.GPU-1]\n" + OTHER,
+        "fleet.toml: servers.GPU-1: differs only by case from servers.gpu-1 — choose another name",
+    ),
+    "one container for two servers": (
+        SECOND + OTHER + 'restart = { kind = "docker", host = "alpha", name = "vllm" }\n',
+        (
+            "fleet.toml: servers.gpu-2.restart: restarts the same as servers.gpu-1.restart, so one"
+            " thing would have two locks and two budgets"
+            " — name another container, unit or host, or remove one of the two servers"
+        ),
+    ),
+    "one container for two servers, by two names of one host": (
+        SECOND
+        + OTHER
+        + 'restart = { kind = "docker", host = "beta", name = "vllm", stop_timeout = "5s" }\n'
+        + '[hosts.beta]\naddress = "10.0.0.1"\nuser = "root"\n'
+        + 'key = "key"\nknown_hosts = "known_hosts"\n',
+        (
+            "fleet.toml: servers.gpu-2.restart: restarts the same as servers.gpu-1.restart, so one"
+            " thing would have two locks and two budgets"
+            " — name another container, unit or host, or remove one of the two servers"
+        ),
+    ),
+    "one record for two servers": (
+        SECOND + 'source = { kind = "redis", key = "worker:1" }\n',
+        (
+            "fleet.toml: servers.gpu-2.source.key: is the same record as servers.gpu-1.source.key,"
+            " which can't tell two servers apart — name the record of this server"
+        ),
+    ),
+    "a budget that can never be used up": (
+        GOOD + 'policy = { budget = { limit = 3, window = "30m" } }\n',
+        (
+            "fleet.toml: servers.gpu-1.policy.budget.limit: 3 can never be reached, since restarts are"
+            " at least 10m apart (cooldown, verify_after) and no more than that fit into the window of"
+            " 30m — make the limit smaller or the window longer"
+        ),
+    ),
+    "a budget by day that can never be used up": (
+        GOOD
+        + 'policy = { cooldown = "9h", load_limit = "9h",'
+        + ' budget = { per_day_in = "Europe/Berlin" } }\n',
+        (
+            "fleet.toml: servers.gpu-1.policy.budget.limit: 3 can never be reached, since restarts are"
+            " at least 9h apart (cooldown, verify_after) and no more than that fit into a day"
+            " — make the limit smaller"
+        ),
+    ),
+    "a load limit that the cooldown hides": (
+        GOOD + '[defaults]\nload_limit = "5m"\n',
+        (
+            "fleet.toml: defaults.load_limit: 5m can never be reached, since nothing is judged within"
+            ' the cooldown of 10m — make it at least "10m"'
+        ),
+    ),
+    "a default that one server's override makes pointless": (
+        GOOD + 'policy = { cooldown = "20m" }\n[defaults]\nload_limit = "15m"\n',
+        (
+            "fleet.toml: servers.gpu-1.policy.load_limit: 15m can never be reached, since nothing is"
+            ' judged within the cooldown of 20m — make it at least "20m"'
+        ),
+    ),
+}

@@ -1,0 +1,155 @@
+"""From ``fleet.toml`` to a ``Fleet``, or to everything that is wrong with it, in one go.
+
+What stands in one table is judged first; a table with a problem is then left out, and the rest is
+judged together, so that one typing error hides no other mistake and makes up none.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from fleet.config import Fleet, Name, RedisSource, Server
+from fleet.refusal import Refusal
+from worker import toml
+from worker.disk import anchored, missing_files, unset_variables
+from worker.problems import FleetFileError, Problem
+from worker.wording import dotted, worded
+
+__all__ = ["Examined", "FleetFileError", "Problem", "examine", "load"]
+
+_COLLECTIONS = ("stores", "hosts", "servers")
+
+#: Temporal takes 2 MB as one argument; the workflow ``fleet`` hands its state on as one.
+_LARGEST = 1_500_000
+
+
+class _Parts(Fleet):
+    """A fleet whose parts are each good; whether they go together is not yet asked."""
+
+    servers: dict[Name, Server] = Field(default={})
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        return self
+
+
+@dataclass(frozen=True)
+class Examined:
+    """``fleet`` is none exactly where there are problems; warnings forbid nothing."""
+
+    fleet: Fleet | None
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+
+
+def load(path: Path, *, files_are_here: bool = True) -> Fleet:
+    """The fleet in the file, with relative paths made absolute and ``~`` left for the worker.
+
+    ``files_are_here`` says that the worker will run on this machine, so that key files, known
+    hosts and secret files are looked at too.
+
+    Raises:
+        FleetFileError: with every problem of the file.
+    """
+    examined = examine(path, files_are_here=files_are_here)
+    if examined.fleet is None:
+        raise FleetFileError(examined.problems)
+    return examined.fleet
+
+
+def examine(
+    path: Path,
+    *,
+    files_are_here: bool = True,
+    environment: Mapping[str, str] = os.environ,
+) -> Examined:
+    """Everything that can be said of the file; never raises for what stands in it."""
+    try:
+        tables = toml.read(path)
+    except FleetFileError as unread:
+        return Examined(None, unread.problems, ())
+    parts, errors = _parts(tables)
+    parts = anchored(parts, path.absolute().parent)
+    found = [*_together(parts, tables, errors), *(missing_files(parts) if files_are_here else ())]
+    problems = [*(Problem(str(path), None, *worded(error)) for error in errors)]
+    problems += _told(path, found)
+    doubts = [*_unused(parts), *unset_variables(parts, environment)] if not problems else []
+    return Examined(
+        fleet=None if problems else Fleet.model_validate(dict(parts)),
+        problems=tuple(problems),
+        warnings=tuple(_told(path, doubts)),
+    )
+
+
+def _parts(tables: Mapping[str, Any]) -> tuple[_Parts, list[ErrorDetails]]:
+    """The parts that are good by themselves, and what is wrong with the others."""
+    try:
+        return _Parts.model_validate(tables), []
+    except ValidationError as problem:
+        errors = problem.errors(include_url=False)
+    return _Parts.model_validate(_without(tables, {error["loc"][:2] for error in errors})), errors
+
+
+def _without(tables: Mapping[str, Any], broken: set[tuple[str | int, ...]]) -> dict[str, Any]:
+    kept = {}
+    for name, table in tables.items():
+        if (name,) in broken:
+            continue
+        if name in _COLLECTIONS:
+            kept[name] = {key: each for key, each in table.items() if (name, key) not in broken}
+        elif not any(loc[0] == name for loc in broken):
+            kept[name] = table
+    return kept
+
+
+def _together(
+    parts: _Parts, tables: Mapping[str, Any], errors: Iterable[ErrorDetails]
+) -> Iterator[Refusal]:
+    """What does not go together, less what only looks so since a broken table was left out."""
+    places = [error["loc"] for error in errors]
+    if not parts.servers and not any(loc[0] == "servers" or len(loc) == 1 for loc in places):
+        yield Refusal(("servers",), "the fleet has none", "add one, beginning with [servers.NAME]")
+    for each in parts.contradictions():
+        without_defaults = "policy" in each.at and any(loc[0] == "defaults" for loc in places)
+        if not without_defaults and not _names_a_broken_table(each, parts, tables):
+            yield each
+    if len(parts.model_dump_json()) > _LARGEST:
+        message = f"the fleet is larger than {_LARGEST} bytes, which Temporal can't hold at once"
+        yield Refusal((), message, "make two fleets of it, each in a Temporal namespace of its own")
+
+
+def _names_a_broken_table(each: Refusal, parts: _Parts, tables: Mapping[str, Any]) -> bool:
+    match each.at:
+        case ("servers", str(name), "restart", "host"):
+            restart = parts.servers[name].restart
+            return restart is not None and restart.host in tables.get("hosts", {})
+        case ("servers", str(name), "source", "store"):
+            source = parts.servers[name].source
+            return isinstance(source, RedisSource) and source.store in tables.get("stores", {})
+    return False
+
+
+def _unused(fleet: Fleet) -> Iterator[Refusal]:
+    """What is most likely a mistake, and harms nothing."""
+    if fleet.alerts.webhook is None:
+        message = "is not set, so nobody is told of anything: alerts stand in Temporal only"
+        yield Refusal(("alerts", "webhook"), message, 'name it, like { env = "STEADY_WEBHOOK" }')
+    servers = fleet.servers.values()
+    hosts = {each.restart.host for each in servers if each.restart is not None}
+    stores = {each.source.store for each in servers if isinstance(each.source, RedisSource)}
+    for table, names, used in (("hosts", fleet.hosts, hosts), ("stores", fleet.stores, stores)):
+        for name in names:
+            if name not in used:
+                yield Refusal((table, name), "is used by no server", "name it in one, or remove it")
+
+
+def _told(path: Path, found: Iterable[Refusal]) -> list[Problem]:
+    return [
+        Problem(str(path), None, dotted(each.at), each.message, each.remedy)
+        for each in dict.fromkeys(found)
+    ]
