@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.parts import docker as docker_part, needs, sshd as sshd_part
+from tests.parts import docker as docker_part
+from tests.parts import needs
+from tests.parts import sshd as sshd_part
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Starts a Docker daemon of its own, whose containers see the machine's programs and this Python."""
+"""A Docker daemon of its own, whose containers see the machine's programs and this Python."""
 
 import io
 import os
