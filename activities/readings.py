@@ -1,0 +1,135 @@
+"""Looking at servers: a heartbeat record or a status URL each, side by side, and never acting."""
+
+import asyncio
+import traceback
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+import structlog
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.answers import BadAnswer, NoAnswer
+from activities.pulse import pulse
+from activities.status import StatusPages
+from activities.stores import Stores
+from fleet.config import RedisSource, ServerSpec
+from fleet.contracts import (
+    HostErrorType,
+    PresentPolicy,
+    ServerRequest,
+    ShardSlice,
+    SweepReadings,
+    SweepRequest,
+)
+from fleet.durations import show
+from fleet.policy import Policy
+from fleet.readings import Reading, missing, unreadable
+from fleet.records import from_json, from_record
+
+_AT_ONCE = 100
+
+_log = structlog.get_logger()
+
+
+class Policies(Protocol):
+    """The part of ``PolicyReader`` that reading needs."""
+
+    async def present(self, server: str, /) -> PresentPolicy: ...
+
+    async def shard(self, number: int, /) -> ShardSlice: ...
+
+
+class ReadingActivities:
+    """Activities that read. ``embedded_store`` is the URL of steady's own Valkey, where it runs."""
+
+    def __init__(self, policies: Policies, embedded_store: str | None) -> None:
+        self._policies = policies
+        self._stores = Stores(embedded_store)
+        self._pages = StatusPages()
+
+    @activity.defn
+    async def read_shard(self, request: SweepRequest) -> SweepReadings:
+        """Read every server of a shard; what is wrong with one server is that one's reading."""
+        async with pulse():
+            slice_ = await self._policies.shard(request.shard)
+            slots = asyncio.Semaphore(_AT_ONCE)
+
+            async def look(spec: ServerSpec) -> Reading:
+                async with slots:
+                    return await self._look(spec, longest=slice_.interval)
+
+            readings = await asyncio.gather(*(look(spec) for spec in slice_.specs))
+        return _gathered(slice_, list(readings))
+
+    @activity.defn
+    async def read_server(self, request: ServerRequest) -> Reading:
+        """Read one server, as the present policy says.
+
+        Raises:
+            ApplicationError: type ``ServerRemoved``; it is not in the fleet. Not retried.
+        """
+        async with pulse():
+            spec = (await self._policies.present(request.server)).spec
+            if spec is None:
+                raise ApplicationError(
+                    f"{request.server} is not in the fleet",
+                    type=HostErrorType.REMOVED,
+                    non_retryable=True,
+                )
+            return await self._look(spec)
+
+    async def close(self) -> None:
+        """Close the connections to the stores."""
+        await self._stores.close()
+        await self._pages.close()
+
+    async def _look(self, spec: ServerSpec, longest: timedelta | None = None) -> Reading:
+        """Read one server within its source's time-out, and within ``longest``."""
+        limit = min(spec.source.timeout, longest or spec.source.timeout)
+        try:
+            async with asyncio.timeout(limit.total_seconds()):
+                return await self._read(spec)
+        except NoAnswer as finding:
+            return missing(spec.name, _now(), str(finding))
+        except BadAnswer as finding:
+            return unreadable(spec.name, _now(), str(finding))
+        except TimeoutError:
+            return missing(spec.name, _now(), f"no answer within {show(limit)}")
+        except Exception as problem:  # noqa: BLE001 - one server's trouble is never the shard's
+            kind = type(problem).__name__
+            _log.error("a reading failed", server=spec.name, error=kind, place=_place(problem))
+            return unreadable(spec.name, _now(), f"steady failed to read it ({kind})")
+
+    async def _read(self, spec: ServerSpec) -> Reading:
+        source = spec.source
+        if not isinstance(source, RedisSource):
+            return from_json(spec.name, await self._pages.read(source), source, _now())
+        if source.format == "json":
+            raw = await self._stores.read_text(source, spec.store)
+            return from_json(spec.name, raw, source, _now())
+        record = await self._stores.read_hash(source, spec.store)
+        return from_record(spec.name, record, source, _now())
+
+
+def _gathered(slice_: ShardSlice, readings: list[Reading]) -> SweepReadings:
+    places: dict[Policy, int] = {}
+    return SweepReadings(
+        interval=slice_.interval,
+        version=slice_.version,
+        readings=readings,
+        policy_of={spec.name: places.setdefault(spec.policy, len(places)) for spec in slice_.specs},
+        policies=list(places),
+        paused=slice_.paused,
+        search_attributes=slice_.search_attributes,
+    )
+
+
+def _place(problem: Exception) -> str:
+    """Where it was raised. What it says may hold a secret, and so may a traceback's variables."""
+    frame = traceback.extract_tb(problem.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno}"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

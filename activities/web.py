@@ -1,0 +1,68 @@
+"""HTTP as steady speaks it: no redirects, no URL in a log line or in an error."""
+
+import logging
+import ssl
+from collections.abc import Iterator
+
+import httpx
+
+
+def _no_urls(record: logging.LogRecord) -> bool:
+    """The library logs every request's URL at INFO, and a webhook's URL is a secret."""
+    return record.levelno >= logging.WARNING
+
+
+def new_client(*, trust_env: bool) -> httpx.AsyncClient:
+    """A client whose time-outs are a last resort: the caller bounds each exchange as a whole.
+
+    Connections aren't kept: one that the other side closed between two sweeps would read as a
+    server that is gone. ``trust_env`` lets the environment name a proxy.
+    """
+    logging.getLogger("httpx").addFilter(_no_urls)
+    return httpx.AsyncClient(
+        follow_redirects=False,
+        trust_env=trust_env,
+        timeout=httpx.Timeout(60),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+        verify=ssl.create_default_context(),
+    )
+
+
+def is_distrust(problem: httpx.HTTPError) -> bool:
+    """Whether TLS failed: something answered, and it is not trusted."""
+    return any(isinstance(each, ssl.SSLError) for each in _causes(problem))
+
+
+def why(problem: httpx.HTTPError | httpx.InvalidURL) -> str:
+    """What went wrong, in words that never repeat the exception's own: it may hold the URL."""
+    for each in _causes(problem):
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted ({each.verify_message})"
+        if isinstance(each, ssl.SSLError):
+            return f"TLS failed ({each.reason or 'no reason given'})"
+        if isinstance(each, OSError) and each.strerror:
+            return each.strerror.lower()
+    return _PLAIN.get(type(problem), f"HTTP failed ({type(problem).__name__})")
+
+
+_PLAIN: dict[type[Exception], str] = {
+    httpx.ConnectError: "no connection",
+    httpx.ReadError: "the connection broke",
+    httpx.WriteError: "the connection broke",
+    httpx.RemoteProtocolError: "it closed the connection without an answer in HTTP",
+    httpx.UnsupportedProtocol: "the URL is no http:// or https:// URL",
+    httpx.LocalProtocolError: "the request can't be sent as HTTP",
+    httpx.InvalidURL: "the URL can't be read",
+}
+
+
+def _causes(problem: BaseException) -> Iterator[BaseException]:
+    """The exception and what it came from, innermost last; groups are what a failed race leaves."""
+    waiting: list[BaseException | None] = [problem]
+    for _ in range(20):
+        each = waiting.pop(0) if waiting else None
+        if each is None:
+            continue
+        yield each
+        waiting += [each.__cause__, each.__context__]
+        waiting += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
