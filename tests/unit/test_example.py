@@ -1,0 +1,133 @@
+"""``fleet.example.toml`` is the reference: all keys, and the defaults that really hold."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from fleet.config import (
+    Alerts,
+    CommandRestart,
+    ComposeRestart,
+    DockerRestart,
+    Fleet,
+    FleetSection,
+    Host,
+    RecordFields,
+    RedisSource,
+    Server,
+    StateWords,
+    StatusSource,
+    Store,
+    SystemdRestart,
+)
+from fleet.policy import DailyBudget, Policy, RollingBudget
+from tests.parts.fleet_files import write_key
+from worker.loading import examine, load
+
+EXAMPLE = Path(__file__).parents[2] / "fleet.example.toml"
+
+#: The places in the file at which each model can be looked up.
+PLACES: dict[type[BaseModel], list[str]] = {
+    Fleet: [""],
+    FleetSection: ["fleet"],
+    Alerts: ["alerts"],
+    Policy: ["defaults"],
+    RollingBudget: ["defaults.budget"],
+    DailyBudget: ["servers.gpu-2.policy.budget"],
+    Store: ["stores.main"],
+    Host: ["hosts.rack-1"],
+    Server: ["servers.gpu-1"],
+    RedisSource: ["servers.gpu-1.source"],
+    StatusSource: ["servers.gpu-2.source", "servers.gpu-1.source"],
+    RecordFields: ["servers.gpu-1.source.fields"],
+    StateWords: ["servers.gpu-1.source.words"],
+    DockerRestart: ["servers.gpu-1.restart"],
+    ComposeRestart: ["servers.gpu-2.restart"],
+    SystemdRestart: ["servers.gpu-3.restart"],
+    CommandRestart: ["servers.gpu-4.restart"],
+}
+
+
+def uncommented() -> str:
+    """The file with every commented default in force."""
+    return re.sub(r"^#(?=[a-z_]+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
+
+
+def tables_at(place: str) -> dict[str, Any]:
+    table = tomllib.loads(uncommented())
+    for key in filter(None, place.split(".")):
+        table = table[key]
+    return table
+
+
+def test_it_loads_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    host_key = write_key(tmp_path / ".ssh" / "steady").export_public_key().decode()
+    (tmp_path / ".ssh" / "known_hosts").write_text(f"rack-1.internal {host_key}")
+    examined = examine(EXAMPLE, environment={"STEADY_WEBHOOK": "http://127.0.0.1"})
+    assert [str(each) for each in examined.problems + examined.warnings] == []
+
+
+@pytest.mark.parametrize("model", PLACES, ids=lambda model: model.__name__)
+def test_every_key_stands_in_it(model: type[BaseModel]) -> None:
+    shown = {key for place in PLACES[model] for key in tables_at(place)}
+    assert set(model.model_fields) <= shown
+
+
+def commented_out() -> Iterator[tuple[str, type[BaseModel], str, object]]:
+    """Place, model, key and value of each line that is commented out."""
+    commented = set(re.findall(r"^#([a-z_]+) = ", EXAMPLE.read_text(), flags=re.MULTILINE))
+    as_it_stands = tomllib.loads(EXAMPLE.read_text())
+    for model, (place, *_) in PLACES.items():
+        given: Any = as_it_stands
+        for key in filter(None, place.split(".")):
+            given = given.get(key, {})
+        for key, value in tables_at(place).items():
+            if key in commented and key not in given and key in model.model_fields:
+                yield place, model, key, value
+
+
+def has_default(model: type[BaseModel], key: str) -> bool:
+    return model.model_fields[key].default not in (None, (), PydanticUndefined)
+
+
+@pytest.mark.parametrize(
+    ("place", "model", "key", "value"),
+    [each for each in commented_out() if has_default(each[1], each[2])],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_what_is_commented_out_is_the_default(
+    place: str, model: type[BaseModel], key: str, value: object
+) -> None:
+    given = {**required(model, place), key: value}
+    assert getattr(model.model_validate(given), key) == model.model_fields[key].default
+
+
+def required(model: type[BaseModel], place: str) -> dict[str, Any]:
+    table = tables_at(place)
+    return {key: table[key] for key, field in model.model_fields.items() if field.is_required()}
+
+
+def test_where_there_is_no_default_the_comment_says_so() -> None:
+    without = {key for _, model, key, _ in commented_out() if not has_default(model, key)}
+    assert without == {"temporal_ui", "username", "password", "token", "cli", "identity"}
+    text = EXAMPLE.read_text()
+    for key in without:
+        before = text[: text.index(f"#{key} = ")].rsplit("\n\n", 1)[-1]
+        assert re.search("[Nn]o default|Without it", before), f"{key}: {before}"
+
+
+def test_with_every_default_written_out_it_is_the_same_fleet(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_text(uncommented())
+    written = load(file, files_are_here=False)
+    as_it_stands = load(EXAMPLE, files_are_here=False)
+    for name in as_it_stands.servers:
+        assert written.policy(name) == as_it_stands.policy(name)
