@@ -46,6 +46,13 @@ class Sshd:
         }
         return Host.model_validate({**facts, **changes})
 
+    def host_at(self, port: int, **changes: object) -> Host:
+        """The same server, reached over a wire that listens on another port."""
+        known_hosts = self.folder / f"known_hosts_{port}"
+        key = self.known_hosts.read_text().split(maxsplit=1)[1]
+        known_hosts.write_text(f"[127.0.0.1]:{port} {key}")
+        return self.host(port=port, known_hosts=str(known_hosts), **changes)
+
 
 @contextmanager
 def sshd(folder: Path, *, path: str | None = None) -> Iterator[Sshd]:
