@@ -37,7 +37,8 @@ def why(problem: httpx.HTTPError | httpx.InvalidURL) -> str:
     """What went wrong, in words that never repeat the exception's own: it may hold the URL."""
     for each in _causes(problem):
         if isinstance(each, ssl.SSLCertVerificationError):
-            return f"its certificate is not trusted ({each.verify_message})"
+            # What follows the comma names hosts, and a secret URL's host may be a part of it.
+            return f"its certificate is not trusted ({each.verify_message.partition(',')[0]})"
         if isinstance(each, ssl.SSLError):
             return f"TLS failed ({each.reason or 'no reason given'})"
         if isinstance(each, OSError) and each.strerror:

