@@ -1,0 +1,115 @@
+"""The worker: every workflow and activity of steady on one task queue."""
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from activities.alerts import AlertActivities
+from activities.guards import GuardActivities
+from activities.host import HostActivities
+from activities.policies import PolicyActivities, PolicyReader
+from activities.readings import ReadingActivities
+from activities.reports import ReportActivities
+from activities.schedules import ScheduleActivities
+from worker.attributes import register_search_attributes
+from worker.connection import connect
+from worker.logs import set_up_logging
+from worker.settings import Settings
+from workflows.alert import Alert
+from workflows.fleet import FleetWorkflow
+from workflows.guard import ServerGuard
+from workflows.health import HealthSweep
+from workflows.remediation import Remediation
+
+__all__ = ["build_worker", "connect", "run_worker"]
+
+_log = structlog.get_logger(__name__)
+
+#: The SDK aborts the process now and then if the loop ends at once after a worker's shutdown.
+SETTLE_SECONDS = 0.2
+
+
+def build_worker(client: Client, settings: Settings) -> Worker:
+    """The worker, not yet running. A worker that was told to stop lets activities finish."""
+    policies = PolicyReader(client)
+    readings = ReadingActivities(policies, settings.embedded_store)
+    host = HostActivities(policies, settings.state_dir)
+    guards = GuardActivities(client)
+    return Worker(
+        client,
+        task_queue=settings.task_queue,
+        workflows=[HealthSweep, Remediation, ServerGuard, FleetWorkflow, Alert],
+        activities=[
+            PolicyActivities(policies).present_policy,
+            readings.read_shard,
+            readings.read_server,
+            host.inspect_host,
+            host.restart_server,
+            host.collect_evidence,
+            guards.open_incident,
+            guards.take_budget,
+            guards.give_back,
+            guards.close_incident,
+            guards.found_guards,
+            ScheduleActivities(client).reconcile,
+            ReportActivities(client).report,
+            AlertActivities(policies).deliver,
+        ],
+        graceful_shutdown_timeout=settings.graceful_shutdown,
+    )
+
+
+def run_worker(settings: Settings) -> int:
+    """Work until SIGTERM or SIGINT, and return 0; a worker that stops unasked returns 1.
+
+    Raises:
+        SetupError: there is no Temporal server.
+    """
+    set_up_logging(settings)
+    return asyncio.run(_work(settings))
+
+
+async def _work(settings: Settings) -> int:
+    client = await connect(settings, within=settings.connect_within)
+    attributes = await register_search_attributes(client)
+    (_log.info if attributes.available else _log.warning)(attributes.line)
+    _log.info("working", task_queue=settings.task_queue, namespace=client.namespace)
+    with stop_event() as told_to_stop:
+        code = await work_until(told_to_stop, build_worker(client, settings))
+    _log.info("stopped", exit_code=code)
+    await asyncio.sleep(SETTLE_SECONDS)
+    return code
+
+
+async def work_until(told_to_stop: asyncio.Event, worker: Worker) -> int:
+    """Run ``worker`` until the event, then let it finish; 1 where it ended by itself."""
+    working = asyncio.create_task(worker.run())
+    stopping = asyncio.create_task(told_to_stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not told_to_stop.is_set():
+        problem = working.exception()
+        _log.error("the worker ended unasked", problem=repr(problem))
+        return 1
+    await worker.shutdown()
+    await working
+    return 0
+
+
+@contextmanager
+def stop_event() -> Iterator[asyncio.Event]:
+    """An event that SIGTERM and SIGINT set, for the length of the block."""
+    told, loop = asyncio.Event(), asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for one in signals:
+        loop.add_signal_handler(one, told.set)
+    try:
+        yield told
+    finally:
+        for one in signals:
+            loop.remove_signal_handler(one)
