@@ -1,0 +1,89 @@
+"""One server on a host, as the host's activities see it, and the means to run them."""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.host import HostActivities
+from fleet.actions import Host, Restart
+from fleet.config import ServerSpec
+from fleet.contracts import (
+    Evidence,
+    EvidenceRequest,
+    HostErrorType,
+    HostState,
+    PresentPolicy,
+    RestartOrder,
+    RestartResult,
+    ServerRequest,
+)
+from fleet.policy import Policy
+from fleet.sources import RedisSource
+
+
+class Policies:
+    """Answers for one server what the workflow ``fleet`` would answer."""
+
+    def __init__(self, spec: ServerSpec | None) -> None:
+        self.spec = spec
+
+    async def present(self, server: str) -> PresentPolicy:
+        return PresentPolicy(version=1, spec=self.spec)
+
+
+class NoPolicies:
+    async def present(self, server: str) -> PresentPolicy:
+        raise ApplicationError("the workflow `fleet` did not answer", type="FleetUnreachable")
+
+
+def spec(host: Host | None, restart: Restart | None) -> ServerSpec:
+    return ServerSpec(
+        name="gpu-1",
+        source=RedisSource(key="k"),
+        store=None,
+        restart=restart,
+        host=host,
+        policy=Policy(),
+    )
+
+
+@dataclass
+class OnHost:
+    """Runs the activities as a worker would; ``environment`` can be cancelled or looked into."""
+
+    activities: HostActivities
+    environment: ActivityEnvironment
+
+    @classmethod
+    def of(cls, host: Host, restart: Restart, state_dir: Path = Path("/nonexistent")) -> "OnHost":
+        return cls(HostActivities(Policies(spec(host, restart)), state_dir), ActivityEnvironment())
+
+    def attempt(self, number: int) -> None:
+        self.environment.info = replace(self.environment.info, attempt=number)
+
+    def heartbeat_timeout(self, span: timedelta) -> None:
+        self.environment.info = replace(self.environment.info, heartbeat_timeout=span)
+
+    async def inspect(self) -> HostState:
+        return await self.environment.run(
+            self.activities.inspect_host, ServerRequest(server="gpu-1")
+        )
+
+    async def restart(self, expected: HostState) -> RestartResult:
+        order = RestartOrder(server="gpu-1", expected=expected, key="k1")
+        return await self.environment.run(self.activities.restart_server, order)
+
+    async def evidence(self, incident: str = "gpu-1@20261130T091227.123Z") -> Evidence:
+        request = EvidenceRequest(server="gpu-1", incident=incident)
+        return await self.environment.run(self.activities.collect_evidence, request)
+
+    async def refused(self, expected: HostState) -> tuple[HostErrorType, str]:
+        """The proof that a restart was not sent: its kind and its words."""
+        with pytest.raises(ApplicationError) as caught:
+            await self.restart(expected)
+        assert caught.value.non_retryable
+        return HostErrorType(str(caught.value.type)), caught.value.message
