@@ -21,6 +21,9 @@ from fleet.host_replies import Reply
 asyncssh.set_log_level(logging.WARNING)
 
 _CLOSE_WITHIN = 2.0
+#: Seconds for output that is still on its way when the command has ended. A daemon that it left
+#: behind may hold the stream open for ever.
+_LINGER = 1.0
 
 
 class LostTrackError(Exception):
@@ -208,6 +211,9 @@ class _Output(asyncssh.SSHClientSession[bytes]):
         if self.limits.flood is not None and self._read > self.limits.flood:
             self.flooded = True
             self.kill()
+
+    def exit_status_received(self, status: int) -> None:  # noqa: ARG002 - the library names it
+        asyncio.get_running_loop().call_later(_LINGER, self.ended.set)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.broken = exc

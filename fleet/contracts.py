@@ -334,8 +334,9 @@ class HostStatus(StrEnum):
 class HostState(Message):
     """What the host says of the process behind a server.
 
-    ``identity`` and ``started`` are the host's own words, compared and never parsed for a decision:
-    a container's ID and start time, a unit's invocation ID. ``started_at`` is the same moment read
+    ``identity`` names the object and ``started`` its present process, in the host's own words that
+    are compared and never parsed for a decision: a container's ID and start time, a unit's name and
+    invocation ID, the line that a command's ``identity`` prints. ``started_at`` is the start read
     as a time, by the host's clock, where it can be.
     """
 

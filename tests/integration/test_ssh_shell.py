@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import tracemalloc
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -109,6 +110,12 @@ async def test_a_command_that_acts_is_not_ended_by_its_own_chatter(shell: Shell)
     done = await shell.act(["sh", "-c", script], Limits(seconds=60, keep=1000), unheld)
     assert (done.status, done.cut) == (0, True)
     assert done.out.endswith(b"the end\n")
+
+
+async def test_a_daemon_that_is_left_behind_does_not_hold_up_the_command(shell: Shell) -> None:
+    done = await shell.act(["sh", "-c", "sleep 300 & echo $!"], QUICK, unheld)
+    os.kill(int(done.out), signal.SIGKILL)
+    assert done.status == 0
 
 
 async def test_a_command_without_end_is_given_up(shell: Shell) -> None:
