@@ -388,7 +388,7 @@ class RestartResult(Message):
 
 
 class HostErrorType(StrEnum):
-    """``ApplicationError.type`` of what the host activities raise. Each proves: nothing was sent."""
+    """What the host activities raise, as ``ApplicationError.type``: proof that nothing was sent."""
 
     UNREACHABLE = "HostUnreachable"
     KEY_CHANGED = "HostKeyChanged"
