@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import typer
 from redis import Redis
 
 from fleet.config import Fleet, FleetSection
@@ -17,13 +18,16 @@ from fleet.records import from_record
 from fleet.remediation import MEANING
 from fleet.sources import RedisSource
 from fleet.verdicts import GIVEN_BY, OWNERS, Verdict
+from worker.cli import app
+from worker.commands.exits import MEANING as MEANING_OF_EXIT
 from worker.embedded import embedded_valkey
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 INCIDENT = (ROOT / "docs" / "incident.md").read_text()
 PAGES = {"README.md": README, "docs/incident.md": INCIDENT}
-TRIALS = {"steady": ".venv/bin/steady"}
+STEADY = {"steady", ".venv/bin/steady"}
+GROUP = typer.main.get_group(app)
 
 
 def block(page: str, mark: str, language: str) -> str:
@@ -142,6 +146,27 @@ def test_make_targets_exist(page: str) -> None:
     assert set(re.findall(r"\bmake ([a-z-]+)`", PAGES[page])) <= targets
 
 
-def shell_lines(page: str) -> list[list[str]]:
+def commands_of(page: str) -> list[list[str]]:
+    """Every use of the steady command in the shell blocks of a page, as its arguments."""
     blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    return [shlex.split(line, comments=True) for text in blocks for line in text.splitlines()]
+    lines = [shlex.split(line, comments=True) for text in blocks for line in text.splitlines()]
+    return [words[at + 1 :] for words in lines for at, word in enumerate(words) if word in STEADY]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_steady_command_in_a_shell_block_is_one_that_the_command_line_takes(page: str) -> None:
+    used = commands_of(PAGES[page])
+    assert used
+    for arguments in used:
+        taken = GROUP.commands[arguments[0]].make_context(arguments[0], arguments[1:])
+        assert taken.params is not None
+
+
+def test_the_readme_lists_every_command() -> None:
+    listed = [names(row[0])[0].split()[1] for row in table(README, "commands")]
+    assert sorted(listed) == sorted(GROUP.commands)
+
+
+def test_the_readme_lists_every_exit_code_with_its_meaning() -> None:
+    listed = {int(names(row[0])[0]): row[1] for row in table(README, "exit codes")}
+    assert listed == {int(code): meaning for code, meaning in MEANING_OF_EXIT.items()}
