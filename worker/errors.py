@@ -4,5 +4,5 @@
 class SetupError(Exception):
     """Something that steady needs is not there; the message names it and the remedy.
 
-    The command line prints the message as it stands, without a traceback, and exits 1.
+    The command line prints the message as it stands, without a traceback, and exits 3.
     """

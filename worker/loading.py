@@ -13,6 +13,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from fleet.apply import MOST_BYTES, MOST_SERVERS
 from fleet.config import Fleet, Name, RedisSource, Server
 from fleet.refusal import Refusal
 from worker import toml
@@ -23,9 +24,6 @@ from worker.wording import dotted, worded
 __all__ = ["Examined", "FleetFileError", "Problem", "examine", "load"]
 
 _COLLECTIONS = ("stores", "hosts", "servers")
-
-#: Temporal takes 2 MB as one argument; the workflow ``fleet`` hands its state on as one.
-_LARGEST = 1_500_000
 
 
 class _Parts(Fleet):
@@ -118,9 +116,12 @@ def _together(
         without_defaults = "policy" in each.at and any(loc[0] == "defaults" for loc in places)
         if not without_defaults and not _names_a_broken_table(each, parts, tables):
             yield each
-    if len(parts.model_dump_json()) > _LARGEST:
-        message = f"the fleet is larger than {_LARGEST} bytes, which Temporal can't hold at once"
-        yield Refusal((), message, "make two fleets of it, each in a Temporal namespace of its own")
+    remedy = "make two fleets of it, each in a Temporal namespace of its own"
+    if (count := len(parts.servers)) > MOST_SERVERS:
+        yield Refusal(("servers",), f"{count} are more than the {MOST_SERVERS} of a fleet", remedy)
+    elif (size := len(parts.model_dump_json())) > MOST_BYTES:
+        message = f"the fleet has {size:,} bytes, more than the {MOST_BYTES:,} that Temporal takes"
+        yield Refusal((), message, remedy)
 
 
 def _names_a_broken_table(each: Refusal, parts: _Parts, tables: Mapping[str, Any]) -> bool:

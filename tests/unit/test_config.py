@@ -63,7 +63,7 @@ class TestDurations:
         span = timedelta(milliseconds=milliseconds)
         assert parse(show(span)) == span
 
-    @given(st.from_regex(r"([0-9]{1,4}(\.[0-9]{1,6})?(ms|s|m|h)){1,3}", fullmatch=True))
+    @given(st.from_regex(r"([0-9]{1,3}(\.[0-9]{1,6})?(ms|s|m|h)){1,3}", fullmatch=True))
     def test_however_fine_survive_a_second_reading(self, text: str) -> None:
         assert parse(show(parse(text))) == parse(text)
 

@@ -1,0 +1,111 @@
+"""The command line. What a command needs is imported when it runs, so that ``--help`` is quick."""
+
+import os
+import sys
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
+
+from worker.commands import apply, audit, incidents, operator, pause, scan, serve, status, validate
+from worker.commands.exits import MEANING, Exit, Stop
+from worker.errors import SetupError
+from worker.problems import FleetFileError
+
+_CODES = "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANING.items())
+_EPILOG = f"""\
+**Begin with** `steady demo`, a demonstration that ends by itself, or `steady up`, which starts
+everything that is needed and shows it live. For machines of your own: write a `fleet.toml`
+(`fleet.example.toml` explains every key), `steady validate fleet.toml`, `steady up`.
+
+**Where Temporal is**: the `steady up` of this folder, else `TEMPORAL_ADDRESS` (and the other
+`TEMPORAL_*` variables), else 127.0.0.1:7233.
+
+**Exit codes**
+
+{_CODES}
+"""
+
+
+class _Steady(TyperGroup):
+    """Ends every failure with one line on standard error and its exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FleetFileError as wrong:
+            _end(str(wrong), Exit.WRONG_INPUT)
+        except Stop as stop:
+            _end(str(stop), stop.code)
+        except SetupError as missing:
+            _end(str(missing), Exit.UNREACHED)
+        except (typer.Exit, typer.Abort, TyperException):
+            raise
+        except Exception as fault:
+            if os.environ.get("STEADY_TRACEBACK"):
+                raise
+            said = " ".join(f"{type(fault).__name__}: {fault}".split())[:300]
+            _end(f"a fault in steady: {said} (STEADY_TRACEBACK=1 shows where)", Exit.BUG)
+
+
+def _end(message: str, code: Exit) -> None:
+    sys.stderr.write(f"{message}\n")
+    raise typer.Exit(code)
+
+
+app = typer.Typer(
+    cls=_Steady,
+    name="steady",
+    help=(
+        "Keeps self-hosted inference serving: tells a hung server from a busy one, restarts the"
+        " hung one over SSH once, and says what came of it."
+    ),
+    epilog=_EPILOG,
+    rich_markup_mode="markdown",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"steady {version('steady')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _steady(
+    _version_wanted: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="The version, and no more.", callback=_version, is_eager=True
+        ),
+    ] = False,
+) -> None: ...
+
+
+_RUN, _FLEET, _LOOK, _ACT = "Run", "The fleet file", "Look", "Say a word"
+
+app.command("up", rich_help_panel=_RUN)(serve.up)
+app.command("worker", rich_help_panel=_RUN)(serve.worker)
+app.command("demo", rich_help_panel=_RUN)(serve.demo)
+app.command("validate", rich_help_panel=_FLEET)(validate.validate)
+app.command("apply", rich_help_panel=_FLEET)(apply.apply)
+app.command("audit", rich_help_panel=_FLEET)(audit.audit)
+app.command("ssh-scan", rich_help_panel=_FLEET)(scan.ssh_scan)
+app.command("status", rich_help_panel=_LOOK)(status.status)
+app.command("incidents", rich_help_panel=_LOOK)(incidents.incidents)
+app.command("cancel", rich_help_panel=_ACT)(operator.cancel)
+app.command("snooze", rich_help_panel=_ACT)(operator.snooze)
+app.command("approve", rich_help_panel=_ACT)(operator.approve)
+app.command("restart", rich_help_panel=_ACT)(operator.restart)
+app.command("pause", rich_help_panel=_ACT)(pause.pause)
+app.command("resume", rich_help_panel=_ACT)(pause.resume)
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,141 @@
+"""How a command reaches Temporal and the fleet: bounded, and with one clear line where it fails."""
+
+import asyncio
+import getpass
+import socket
+from collections.abc import Awaitable, Callable, Collection
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from temporalio.client import (
+    Client,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from fleet.config import Fleet
+from fleet.contracts import FLEET_ID, FleetQuery, FleetState
+from worker.commands.exits import Exit, Stop
+from worker.connection import connect
+from worker.errors import SetupError
+from worker.settings import Settings
+
+T = TypeVar("T")
+
+PATIENCE = timedelta(seconds=10)
+NO_WORKER = "no worker answers: start one with `steady worker`, or all with `steady up`"
+
+#: A query that no worker takes ends as one of these, after the time-out of the call.
+_LATE = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
+
+
+def settings() -> Settings:
+    """The settings of this process.
+
+    Raises:
+        Stop: a ``STEADY_*`` variable has a value that can't be used.
+    """
+    try:
+        return Settings()
+    except ValidationError as problem:
+        first = problem.errors(include_url=False)[0]
+        name = "_".join(("STEADY", *map(str, first["loc"]))).upper()
+        raise Stop(f"{name}: {first['msg'].lower()}", Exit.WRONG_INPUT) from problem
+
+
+def with_temporal(work: Callable[[Client], Awaitable[T]]) -> T:
+    """Do some work with a connection.
+
+    Raises:
+        SetupError: Temporal or a worker is not there.
+    """
+
+    async def connected() -> T:
+        client = await connect(settings())
+        try:
+            return await work(client)
+        except RPCError as problem:
+            raise SetupError(
+                f"Temporal did not answer as it should: {problem.message}"
+            ) from problem
+
+    return asyncio.run(connected())
+
+
+async def fleet_state(client: Client) -> FleetState | None:
+    """What is in force; none where no fleet was ever applied.
+
+    Raises:
+        SetupError: no worker is there to answer.
+    """
+    handle = client.get_workflow_handle(FLEET_ID)
+    try:
+        state: FleetState = await handle.query(
+            FleetQuery.STATE, result_type=FleetState, rpc_timeout=PATIENCE
+        )
+    except RPCError as problem:
+        if problem.status is RPCStatusCode.NOT_FOUND:
+            return None
+        if problem.status in _LATE:
+            raise SetupError(NO_WORKER) from problem
+        raise
+    except WorkflowQueryFailedError as problem:
+        raise SetupError(NO_WORKER) from problem
+    return state if state.fleet is not None else None
+
+
+async def applied(client: Client) -> tuple[FleetState, Fleet]:
+    """The fleet in force.
+
+    Raises:
+        Stop: there is none.
+    """
+    state = await fleet_state(client)
+    if state is None or state.fleet is None:
+        raise Stop("no fleet has been applied yet: `steady apply FILE`, or `steady up`")
+    return state, state.fleet
+
+
+def known(name: str, servers: Collection[str]) -> str:
+    """The name, if it is a server's.
+
+    Raises:
+        Stop: it is not; the message has the nearest one.
+    """
+    if name in servers:
+        return name
+    folded = {each.lower(): each for each in servers}
+    close = get_close_matches(name.lower(), folded, n=1)
+    hint = f"did you mean {folded[close[0]]}?" if close else "`steady status` lists the servers"
+    raise Stop(f"there is no server {name!r} in the fleet: {hint}", Exit.WRONG_INPUT)
+
+
+def whoami() -> str:
+    """Who gives an order, for timelines: ``user@machine``."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"[:80]
+
+
+async def update(client: Client, name: str, request: BaseModel) -> Any:
+    """Change what the workflow ``fleet`` holds, and return its answer as plain data.
+
+    Raises:
+        Stop: it was refused; the message says why.
+        SetupError: no worker took it in time.
+    """
+    try:
+        async with asyncio.timeout(2 * PATIENCE.total_seconds()):
+            return await client.get_workflow_handle(FLEET_ID).execute_update(name, request)
+    except WorkflowUpdateFailedError as refused:
+        said = refused.cause.message if isinstance(refused.cause, ApplicationError) else refused
+        raise Stop(str(said), Exit.WRONG_INPUT) from refused
+    except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError) as late:
+        raise SetupError(NO_WORKER) from late
