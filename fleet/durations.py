@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 from fleet.refusal import refusal
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_TOKEN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_WHOLE = re.compile(rf"(?:{_TOKEN.pattern})+")
+_TOKEN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_WHOLE = re.compile(rf"(?:{_TOKEN.pattern})+", re.ASCII)
 _HOW = 'write a number and a unit (ms, s, m, h, d) in quotes, like "120s" or "3m"'
 _LONGEST = timedelta(days=366)
 
@@ -46,7 +46,7 @@ def show(span: timedelta) -> str:
 
 
 def brief(span: timedelta) -> str:
-    """Write a duration for a table cell or sentence, in its two largest units of a second or more."""
+    """Write a duration for a table cell or sentence, in its two largest units from a second up."""
     text = show(timedelta(seconds=max(0, round(span.total_seconds()))))
     return "".join(re.findall(r"\d+[a-z]+", text)[:2]) or "0s"
 

@@ -5,9 +5,19 @@ result, so "two observations in a row" is shared, durable data: two workers can'
 and a worker that was restarted forgets nothing.
 """
 
-from datetime import timedelta
+import base64
+import hashlib
+from datetime import UTC, timedelta
+from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from fleet.durations import brief
 from fleet.policy import Policy
@@ -16,6 +26,14 @@ from fleet.verdicts import GOOD, Verdict
 
 #: After a gap of more than this many intervals between two sweeps the earlier one proves nothing.
 FRESH_INTERVALS = 2.5
+
+#: Two looks closer than this many intervals are one: a sweep set off by hand is no second witness.
+APART_INTERVALS = 0.25
+
+_DIGEST = 8
+
+#: Verdicts on a heartbeat that stands still: one that moved ends them.
+_AT_REST = frozenset({Verdict.HUNG, Verdict.SILENT})
 
 
 class Finding(BaseModel):
@@ -28,11 +46,13 @@ class Finding(BaseModel):
 
 
 class Memory(BaseModel):
-    """What is known of a server after a sweep, in at most 300 bytes.
+    """What is known of a server after a sweep, in at most 300 bytes of JSON.
 
     ``verdict`` is the confirmed one (none before the first), true since ``since``. ``pending`` is a
-    bad verdict that has been seen ``count`` times in a row from ``first`` on. ``moved`` is when the
-    progress marker last changed, by the observer's clock.
+    bad verdict that has been seen ``count`` times in a row from ``first`` on; a count of 0 means
+    that it was seen by a sweep that only looked. ``beat`` is the last heartbeat that was read.
+    ``progress`` and ``process`` are digests. ``moved`` is when the progress marker last changed
+    during work, and ``loading`` when the present load was first seen, by the observer's clock.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -42,18 +62,24 @@ class Memory(BaseModel):
     since: AwareDatetime
     pending: Verdict | None = None
     first: AwareDatetime | None = None
-    count: int = 0
+    count: int = Field(default=0, ge=0, le=99)
     beat: AwareDatetime | None = None
-    progress: str | None = None
+    progress: str | None = Field(default=None, max_length=_DIGEST)
+    process: str | None = Field(default=None, max_length=_DIGEST)
     moved: AwareDatetime | None = None
     loading: AwareDatetime | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A shard's memory is one payload, and most fields of most servers are empty."""
+        return {name: value for name, value in handler(self).items() if value}
 
 
 def find(reading: Reading, before: Memory | None, policy: Policy) -> Finding:
     """Judge one reading against the previous one.
 
-    An old heartbeat counts as standing still only if its value is the same as in ``before``: age
-    alone compares two clocks, a change is seen by one.
+    Age compares two clocks, the worker's and the observer's; whether the heartbeat changed is seen
+    by one. Where the two contradict each other the clocks disagree, and nothing is hung.
     """
     if reading.status is ReadStatus.MISSING:
         return Finding(verdict=Verdict.MISSING, why=reading.detail or "no record")
@@ -69,16 +95,21 @@ def find(reading: Reading, before: Memory | None, policy: Policy) -> Finding:
     if reading.state is WorkState.ERROR:
         return Finding(verdict=Verdict.ERROR, why=f"the worker says {reading.word or 'error'}")
     if age > policy.stale_after:
-        return _old(reading, before, age)
+        return _old(reading, before, policy, age)
     return _fresh(reading, before, policy)
 
 
-def _old(reading: Reading, before: Memory | None, age: timedelta) -> Finding:
-    if before is not None and before.beat is not None and reading.heartbeat != before.beat:
-        return Finding(
-            verdict=Verdict.SKEWED,
-            why=f"the heartbeat moves, yet reads {brief(age)} old: clocks disagree",
-        )
+def _old(reading: Reading, before: Memory | None, policy: Policy, age: timedelta) -> Finding:
+    if before is not None and _moved(reading, before):
+        # It was written after the last look, so its true age is at most the time since then.
+        true_age = reading.at - before.at
+        if age > true_age + policy.skew_tolerance:
+            return Finding(
+                verdict=Verdict.SKEWED,
+                why=f"the heartbeat moves, yet reads {brief(age)} old: clocks disagree",
+            )
+    if reading.state is WorkState.LOADING and age <= policy.load_limit:
+        return _loading(reading, before, policy)
     said = f"state {reading.word or reading.state}, heartbeat {brief(age)} old"
     if reading.state is WorkState.PROCESSING:
         return Finding(verdict=Verdict.HUNG, why=said)
@@ -86,11 +117,10 @@ def _old(reading: Reading, before: Memory | None, age: timedelta) -> Finding:
 
 
 def _fresh(reading: Reading, before: Memory | None, policy: Policy) -> Finding:
+    if before is not None and _is_another_process(reading, before):
+        return Finding(verdict=Verdict.RESTARTED, why="another process than at the last look")
     if reading.state is WorkState.LOADING:
-        began = before.loading if before is not None and before.loading else reading.at
-        if reading.at - began > policy.load_limit:
-            return Finding(verdict=Verdict.OVERDUE, why=f"loading for {brief(reading.at - began)}")
-        return Finding(verdict=Verdict.LOADING, why="loading")
+        return _loading(reading, before, policy)
     if reading.state is WorkState.PROCESSING:
         still = _standing_still(reading, before)
         if policy.stalled_after is not None and still > policy.stalled_after:
@@ -104,12 +134,36 @@ def _fresh(reading: Reading, before: Memory | None, policy: Policy) -> Finding:
     return Finding(verdict=Verdict.HEALTHY, why=f"the heartbeat is fresh, state {reading.word!r}")
 
 
+def _loading(reading: Reading, before: Memory | None, policy: Policy) -> Finding:
+    """Loading a model often blocks the heartbeat, so within its limit a load may be silent."""
+    began = before.loading if before is not None and before.loading else reading.at
+    if reading.at - began > policy.load_limit:
+        return Finding(verdict=Verdict.OVERDUE, why=f"loading for {brief(reading.at - began)}")
+    return Finding(verdict=Verdict.LOADING, why="loading")
+
+
 def _standing_still(reading: Reading, before: Memory | None) -> timedelta:
     if reading.progress is None or before is None or before.moved is None:
         return timedelta(0)
-    if reading.progress != before.progress:
+    if _digest(reading.progress) != before.progress:
         return timedelta(0)
     return reading.at - before.moved
+
+
+def _moved(reading: Reading, before: Memory) -> bool:
+    return None not in (reading.heartbeat, before.beat) and reading.heartbeat != before.beat
+
+
+def _is_another_process(reading: Reading, before: Memory) -> bool:
+    now = _digest(reading.process)
+    return None not in (now, before.process) and now != before.process
+
+
+def _digest(opaque: str | None) -> str | None:
+    if opaque is None:
+        return None
+    raw = hashlib.sha256(opaque.encode(errors="surrogatepass")).digest()
+    return base64.urlsafe_b64encode(raw)[:_DIGEST].decode()
 
 
 def observe(
@@ -117,64 +171,108 @@ def observe(
 ) -> tuple[Memory, Finding]:
     """Judge a reading and remember it.
 
-    A bad verdict is confirmed when it has been seen ``policy.observations`` times in a row; a good
-    one at once. The first sweep of all, and the first after steady's own pause, only looks: what
-    lies before the gap is no "previous observation".
+    A bad verdict is confirmed when it has been seen ``policy.observations`` times in a row, and
+    for a heartbeat that stands still, the same heartbeat each time; a good one at once. The first
+    sweep of all, and the first after steady's own pause or a step back of its clock, only looks:
+    what lies before the gap is no "previous observation".
     """
-    fresh = before is not None and timedelta(0) < reading.at - before.at <= (
-        interval * FRESH_INTERVALS
-    )
-    finding = find(reading, before if fresh else None, policy)
-    memory = _carried(reading, before, fresh)
+    gap = reading.at - before.at if before is not None else timedelta(0)
+    then = before if timedelta(0) < gap <= interval * FRESH_INTERVALS else None
+    finding = find(reading, then, policy)
+    memory = _remembered(reading, before, then)
     if finding.verdict in GOOD:
         same = before is not None and before.verdict in GOOD
         since = before.since if same and before is not None else reading.at
-        return memory.model_copy(update={"verdict": finding.verdict, "since": since}), finding
-    if not fresh or before is None:
-        return memory, finding
-    if before.verdict is finding.verdict:
-        kept = {"verdict": before.verdict, "since": before.since}
-        return memory.model_copy(update=kept), finding
-    return _count(memory, before, reading, finding, policy), finding
+        return _with(memory, verdict=finding.verdict, since=since), finding
+    if then is None:
+        return _only_looked(memory, before, reading, finding), finding
+    if gap < interval * APART_INTERVALS and _says_nothing_new(then, reading, finding):
+        return then, finding
+    return _counted(memory, then, reading, finding, policy), finding
 
 
-def _carried(reading: Reading, before: Memory | None, fresh: bool) -> Memory:
-    is_loading = reading.status is ReadStatus.OK and reading.state is WorkState.LOADING
-    began = before.loading if before is not None and before.loading else reading.at
-    unmoved = fresh and before is not None and before.moved and before.progress == reading.progress
-    return Memory(
-        at=reading.at,
-        since=reading.at,
-        beat=reading.heartbeat,
-        progress=reading.progress,
-        moved=before.moved if unmoved and before is not None else reading.at,
-        loading=began if is_loading else None,
+def _says_nothing_new(before: Memory, reading: Reading, finding: Finding) -> bool:
+    return finding.verdict in (before.verdict, before.pending) and not _moved(reading, before)
+
+
+def _remembered(reading: Reading, before: Memory | None, then: Memory | None) -> Memory:
+    """What was read; where nothing was, what was known: a record may come back as it was."""
+    blank = Memory(at=reading.at.astimezone(UTC), since=reading.at.astimezone(UTC))
+    if reading.status is not ReadStatus.OK or reading.heartbeat is None:
+        known = ("beat", "progress", "process", "moved", "loading")
+        return _with(blank, **{name: getattr(before, name, None) for name in known})
+    is_other = before is not None and _is_another_process(reading, before)
+    return _with(
+        blank,
+        beat=reading.heartbeat.astimezone(UTC),
+        progress=_digest(reading.progress),
+        process=_digest(reading.process),
+        moved=_last_moved(reading, None if is_other else then, blank),
+        loading=_load_began(reading, None if is_other else before, blank),
     )
 
 
-def _count(
+def _last_moved(reading: Reading, then: Memory | None, now: Memory) -> AwareDatetime | None:
+    """Only work can stall: the time before a job is no time without progress."""
+    if reading.state is not WorkState.PROCESSING or reading.progress is None:
+        return None
+    stood = then is not None and then.progress == _digest(reading.progress)
+    return then.moved if stood and then is not None and then.moved else now.at
+
+
+def _load_began(reading: Reading, before: Memory | None, now: Memory) -> AwareDatetime | None:
+    if reading.state is not WorkState.LOADING:
+        return None
+    return before.loading if before is not None and before.loading else now.at
+
+
+def _only_looked(
+    memory: Memory, before: Memory | None, reading: Reading, finding: Finding
+) -> Memory:
+    """Confirm nothing. What was seen both before and after the gap keeps its beginning.
+
+    So an outage of steady makes no second incident of one. A verdict that somebody acts on has its
+    beginning only where the heartbeat proves that nothing happened in the gap.
+    """
+    if before is None:
+        return _with(memory, pending=finding.verdict)
+    known = {before.pending: before.first}
+    known |= {before.verdict: before.since} if before.verdict is not None else {}
+    is_proven = reading.heartbeat == before.beat
+    needs_proof = finding.verdict in _AT_REST or finding.verdict is Verdict.ERROR
+    first = known.get(finding.verdict) if is_proven or not needs_proof else None
+    return _with(memory, pending=finding.verdict, first=first)
+
+
+def _counted(
     memory: Memory, before: Memory, reading: Reading, finding: Finding, policy: Policy
 ) -> Memory:
-    again = before.pending is finding.verdict
+    anew = _moved(reading, before)
+    held = None if anew and before.verdict in _AT_REST else before.verdict
+    since = before.since if held is not None else memory.at
+    if held is finding.verdict:
+        return _with(memory, verdict=held, since=since)
+    again = before.pending is finding.verdict and not (anew and finding.verdict in _AT_REST)
     count = before.count + 1 if again else 1
-    first = before.first if again and before.first is not None else reading.at
+    first = before.first if again and before.first is not None else memory.at
     if count >= policy.observations:
-        return memory.model_copy(update={"verdict": finding.verdict, "since": first})
-    return memory.model_copy(
-        update={
-            "verdict": before.verdict,
-            "since": before.since,
-            "pending": finding.verdict,
-            "first": first,
-            "count": count,
-        }
+        return _with(memory, verdict=finding.verdict, since=first)
+    return _with(
+        memory, verdict=held, since=since, pending=finding.verdict, first=first, count=count
     )
+
+
+def _with(memory: Memory, **known: Any) -> Memory:
+    return memory.model_copy(update=known)
 
 
 def still_bad(reading: Reading, beat: AwareDatetime | None, policy: Policy) -> Finding:
-    """Judge a reading taken inside a remediation, against the heartbeat that its incident saw.
+    """Judge a reading taken inside a remediation, against the last heartbeat that it saw.
 
-    The same predicate as the sweep's, over the same data.
+    The same predicate as the sweep's, over the same data. One look can't tell a heartbeat that
+    moved and stopped again from clocks that disagree, so neither is hung before the next look.
     """
-    then = Memory(at=reading.at, since=reading.at, beat=beat) if beat is not None else None
-    return find(reading, then, policy)
+    finding = find(reading, None, policy)
+    if beat is None or finding.verdict not in _AT_REST or reading.heartbeat == beat:
+        return finding
+    return Finding(verdict=Verdict.SKEWED, why=f"the heartbeat moved, and yet: {finding.why}")
