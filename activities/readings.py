@@ -27,7 +27,10 @@ from fleet.policy import Policy
 from fleet.readings import Reading, missing, unreadable
 from fleet.records import from_json, from_record
 
-_AT_ONCE = 100
+_AT_ONCE = 200
+
+#: Time for a whole shard, well within the time-out that `HealthSweep` sets on the activity.
+_SHARD_WITHIN = timedelta(seconds=20)
 
 _log = structlog.get_logger()
 
@@ -54,10 +57,11 @@ class ReadingActivities:
         async with pulse():
             slice_ = await self._policies.shard(request.shard)
             slots = asyncio.Semaphore(_AT_ONCE)
+            longest = longest_look(len(slice_.specs), slice_.interval)
 
             async def look(spec: ServerSpec) -> Reading:
                 async with slots:
-                    return await self._look(spec, longest=slice_.interval)
+                    return await self._look(spec, longest)
 
             readings = await asyncio.gather(*(look(spec) for spec in slice_.specs))
         return _gathered(slice_, list(readings))
@@ -110,6 +114,12 @@ class ReadingActivities:
             return from_json(spec.name, raw, source, _now())
         record = await self._stores.read_hash(source, spec.store)
         return from_record(spec.name, record, source, _now())
+
+
+def longest_look(servers: int, interval: timedelta) -> timedelta:
+    """How long one server may take, so that a shard that hangs as a whole is still read in time."""
+    rounds = max(1, -(-servers // _AT_ONCE))
+    return min(interval, _SHARD_WITHIN / rounds)
 
 
 def _gathered(slice_: ShardSlice, readings: list[Reading]) -> SweepReadings:

@@ -14,7 +14,7 @@ from redis import Redis
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.readings import ReadingActivities
+from activities.readings import ReadingActivities, longest_look
 from fleet.config import RedisSource, SecretRef, ServerSpec, StatusSource, Store
 from fleet.contracts import (
     Pause,
@@ -494,6 +494,13 @@ async def test_a_time_out_longer_than_the_interval_holds_up_no_sweep(web: Receiv
     )
     assert seen.readings[0].detail == "no answer within 500ms"
     await reading.close()
+
+
+async def test_however_many_servers_hang_a_shard_is_read_in_twenty_seconds() -> None:
+    half_minute = parse("30s")
+    assert longest_look(1, half_minute) == longest_look(200, half_minute) == parse("20s")
+    assert longest_look(800, half_minute) == parse("5s")
+    assert longest_look(100, parse("5s")) == parse("5s")
 
 
 async def test_reading_heartbeats_and_ends_when_it_is_cancelled(web: Receiver) -> None:
