@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from simulator import heartbeat
 from simulator.heartbeat import Options
 
 _DIES_WITHIN = 10.0
@@ -160,7 +161,8 @@ class Engine:
 def _argv(container: Container) -> list[str]:
     options = asdict(container.options)
     options["doomed"] = container.cure_fails
-    argv = [sys.executable, "-m", "simulator.heartbeat"]
+    # By its file and with -P: no folder that steady is started in can shadow a module.
+    argv = [sys.executable, "-P", heartbeat.__file__]
     for name, value in options.items():
         if value is True:
             argv.append(f"--{name}")

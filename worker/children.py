@@ -48,24 +48,56 @@ class Child:
 
 @asynccontextmanager
 async def running(program: Program) -> AsyncIterator[Child]:
-    """Run ``program`` for the length of the block."""
+    """Run ``program`` for the length of the block, which is cancelled where it ends too early.
+
+    Raises:
+        SetupError: it ended while the block was running.
+    """
+    process = await _start(program)
+    child, watch = Child(program, process), _watch(process)
+    try:
+        program.pid_file.write_text(json.dumps({"pid": process.pid}))
+        yield child
+    except asyncio.CancelledError:
+        # As asyncio.timeout does it: our own cancellation is turned into what it stands for.
+        if watch.done() and not watch.cancelled() and _uncancelled():
+            child.check()
+        raise
+    finally:
+        watch.cancel()
+        await _stop(process)
+        program.pid_file.unlink(missing_ok=True)
+
+
+async def _start(program: Program) -> asyncio.subprocess.Process:
     program.log.parent.mkdir(parents=True, exist_ok=True)
     with program.log.open("ab") as log:
         if log.tell() > _LOG_LIMIT:
             log.truncate(0)
-        process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *_tethered(program.argv),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
-    try:
-        program.pid_file.write_text(json.dumps({"pid": process.pid}))
-        yield Child(program, process)
-    finally:
-        await _stop(process)
-        program.pid_file.unlink(missing_ok=True)
+
+
+def _watch(process: asyncio.subprocess.Process) -> asyncio.Task[None]:
+    """Cancel the present task when the process ends."""
+    owner = asyncio.current_task()
+
+    async def watch() -> None:
+        await process.wait()
+        if owner is not None:
+            owner.cancel()
+
+    return asyncio.create_task(watch())
+
+
+def _uncancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.uncancel() == 0
 
 
 def _tethered(argv: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -41,12 +42,12 @@ def demo(as_json: bool) -> int:
     """Play it, print a table or one JSON object, and return 0 only where the story came true."""
     folder = Path(tempfile.mkdtemp(prefix="steady-demo-"))
     set_up_logging(Settings(state_dir=folder, log_level="warning"), to=folder / "logs" / "demo.log")
-    ends, lines = asyncio.run(_run(folder))
-    if as_json:
-        servers = [end.model_dump(mode="json") for end in ends]
-        sys.stdout.write(json.dumps({"servers": servers}) + "\n")
+    try:
+        ends, lines = asyncio.run(_run(folder))
+    except (SetupError, KeyboardInterrupt, asyncio.CancelledError) as problem:
+        lines = [str(problem) or "interrupted"]
     else:
-        Console().print(table(ends))
+        _print(ends, as_json)
     for line in lines:
         sys.stderr.write(f"not true: {line}\n")
     if lines:
@@ -54,6 +55,14 @@ def demo(as_json: bool) -> int:
         return 1
     shutil.rmtree(folder, ignore_errors=True)
     return 0
+
+
+def _print(ends: list[ServerEnd], as_json: bool) -> None:
+    if as_json:
+        servers = [end.model_dump(mode="json") for end in ends]
+        sys.stdout.write(json.dumps({"servers": servers}) + "\n")
+    else:
+        Console().print(table(ends))
 
 
 def table(ends: list[ServerEnd]) -> Table:
@@ -95,14 +104,13 @@ class _Stage:
 
 
 async def _run(folder: Path) -> tuple[list[ServerEnd], list[str]]:
-    began = time.monotonic()
-    try:
-        async with _stage(folder, began) as stage:
-            late = await _play_in_time(stage)
-            ends = _ends(stage)
-            lines = [*late, *untrue(ends, _told(stage))]
-    except SetupError as problem:
-        return [], [str(problem)]
+    began, task = time.monotonic(), asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    async with _stage(folder, began) as stage:
+        late = await _play_in_time(stage)
+        ends = _ends(stage)
+        lines = [*late, *untrue(ends, _told(stage))]
     await asyncio.sleep(SETTLE_SECONDS)
     return ends, lines
 

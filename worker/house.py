@@ -13,6 +13,7 @@ from fleet.config import Fleet, RedisSource
 from fleet.contracts import ApplyRequest, ApplyResult
 from simulator.engine import Engine
 from simulator.host import sim_host
+from simulator.inbox import Inbox, inbox
 from simulator.weather import Weather
 from worker.apply import apply_fleet, with_ui
 from worker.attributes import Attributes, register_search_attributes
@@ -34,6 +35,11 @@ class House:
     attributes: Attributes
     fleet: Fleet
     has_store: bool
+    inbox: Inbox
+
+    def alerts(self) -> list[str]:
+        """What the demonstration's own receiver of alerts was told, newest last."""
+        return [f"{said.get('severity')}: {said.get('title')}" for said in self.inbox.messages]
 
     async def apply(self, fleet: Fleet) -> ApplyResult:
         """Put a fleet in force, with links to our Temporal UI. Raises SetupError."""
@@ -56,20 +62,29 @@ async def house(fleet: Fleet | None, settings: Settings) -> AsyncIterator[House]
     """
     async with AsyncExitStack() as stack:
         state = stack.enter_context(owned(settings.state_dir))
-        address, ui_url = named_address(), None
-        if address is None:
+        named, temporal, box = named_address(), None, Inbox()
+        if named is None:
             temporal = await stack.enter_async_context(embedded_temporal(state))
-            address, ui_url = temporal.address, temporal.ui_url
         store = settings.embedded_store
         if store is None and (fleet is None or needs_store(fleet)):
             store = await stack.enter_async_context(embedded_valkey(state))
         if fleet is None:
-            fleet = await stack.enter_async_context(_demonstration(state, store or ""))
-        client = await connect(settings, within=settings.connect_within)
+            box = await stack.enter_async_context(inbox())
+            fleet = await stack.enter_async_context(_demonstration(state, store or "", box))
+        own = temporal.address if temporal is not None else None
+        client = await connect(settings, address=own, within=settings.connect_within)
         attributes = await register_search_attributes(client)
         ours = settings.model_copy(update={"embedded_store": store, "state_dir": state})
         await stack.enter_async_context(build_worker(client, ours))
-        yield House(client, address, ui_url, attributes, fleet, store is not None)
+        yield House(
+            client=client,
+            address=own or named or "",
+            ui_url=temporal.ui_url if temporal is not None else None,
+            attributes=attributes,
+            fleet=fleet,
+            has_store=store is not None,
+            inbox=box,
+        )
 
 
 def needs_store(fleet: Fleet) -> bool:
@@ -79,13 +94,15 @@ def needs_store(fleet: Fleet) -> bool:
 
 
 @asynccontextmanager
-async def _demonstration(state: Path, store: str) -> AsyncIterator[Fleet]:
+async def _demonstration(state: Path, store: str, box: Inbox) -> AsyncIterator[Fleet]:
     workers = simulated_workers(store)
     port = port_for(state, "simulated_ssh", None)
+    webhook = state / "webhook"
+    webhook.write_text(box.url)
     async with sim_host(state / "simulator", workers, port=port) as host:
         weather = asyncio.create_task(_blow(host.engine))
         try:
-            yield demo_fleet(host, CALM)
+            yield demo_fleet(host, CALM, webhook)
         finally:
             weather.cancel()
             with suppress(asyncio.CancelledError):

@@ -1,6 +1,6 @@
 """The live view: snapshots as tables for a terminal. Only rendering; nothing is read here."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from rich import box
@@ -15,15 +15,22 @@ from fleet.verdicts import ACTIONABLE, GOOD, Verdict
 from worker.snapshot import ServerView, Snapshot
 
 _CLOSED_SHOWN = 8
+_ALERTS_SHOWN = 5
 _SERVERS_SHOWN = 60
-_STALE = timedelta(seconds=90)
+_STALE = timedelta(seconds=30)
 
 
-def screen(seen: Snapshot, place: str, ui_url: str | None) -> RenderableType:
-    """The whole view. ``place`` says which fleet this is, ``ui_url`` where Temporal's UI is."""
+def screen(
+    seen: Snapshot, place: str, ui_url: str | None, alerts: Sequence[str] = ()
+) -> RenderableType:
+    """The whole view. ``place`` says which fleet this is, ``ui_url`` where Temporal's UI is,
+    ``alerts`` what people were told, newest last.
+    """
     parts: list[RenderableType] = [header(seen, place, ui_url), servers_table(seen)]
     if seen.open or seen.closed:
         parts.append(incidents_table(seen))
+    if alerts:
+        parts.append(alerts_text(alerts))
     parts.append(footer(seen))
     return Group(*parts)
 
@@ -39,27 +46,27 @@ def header(seen: Snapshot, place: str, ui_url: str | None) -> Text:
     return head
 
 
-def servers_table(seen: Snapshot) -> Table:
+def servers_table(seen: Snapshot, most: int = _SERVERS_SHOWN) -> Table:
     shown = Table("server", "verdict", "for", "what is seen", "remediation", box=box.SIMPLE_HEAD)
-    for view in _worst_first(seen.servers)[:_SERVERS_SHOWN]:
+    for view in _worst_first(seen.servers)[:most]:
         shown.add_row(
             view.server,
             verdict_text(view.verdict, view.pending),
             _ago(view.since, seen.at),
-            _remark(view, seen.at),
+            _remark(view, seen.at, seen.sweep_every),
             str(view.phase or ""),
         )
-    if (hidden := len(seen.servers) - _SERVERS_SHOWN) > 0:
+    if (hidden := len(seen.servers) - most) > 0:
         shown.add_row(f"and {hidden} more", "", "", "`steady status` lists them all", "")
     return shown
 
 
-def incidents_table(seen: Snapshot) -> Table:
+def incidents_table(seen: Snapshot, closed: int = _CLOSED_SHOWN) -> Table:
     """Open incidents, then the last that ended."""
     shown = Table(
         "incident of", "verdict", "began", "restarts", "state", "next", box=box.SIMPLE_HEAD
     )
-    for status in [*seen.open, *seen.closed[:_CLOSED_SHOWN]]:
+    for status in [*seen.open, *seen.closed[:closed]]:
         is_open = status.phase is not Phase.CLOSED
         shown.add_row(
             status.server,
@@ -71,6 +78,11 @@ def incidents_table(seen: Snapshot) -> Table:
             style="" if is_open else "dim",
         )
     return shown
+
+
+def alerts_text(alerts: Sequence[str]) -> Text:
+    lines = [Text("alerts delivered", style="bold"), *map(Text, alerts[-_ALERTS_SHOWN:])]
+    return Text("\n").join(lines).append("\n")
 
 
 def footer(seen: Snapshot) -> Text:
@@ -94,19 +106,29 @@ def outcome_text(status: RemediationStatus) -> Text:
 
 
 def changes(before: Snapshot | None, now: Snapshot) -> Iterable[str]:
-    """A line for each thing that is different, for where there is no terminal."""
+    """A line for each thing that a person would want to know, for where there is no terminal."""
     old = {view.server: view.verdict for view in before.servers} if before is not None else {}
     for view in now.servers:
-        if view.verdict is not None and view.verdict is not old.get(view.server):
+        if view.verdict is not None and _differs(old.get(view.server), view.verdict):
             yield f"{view.server}: {view.verdict}" + (f" ({view.why})" if view.why else "")
     known = _states(before)
     for key, (state, status) in _states(now).items():
         if key not in known or known[key][0] != state:
-            said = f", next: {status.next_step}" if status.next_step else ""
-            yield f"{status.server}: remediation {state}{said}"
+            yield f"{status.server}: remediation {state}; {_then(status)}"
     for problem in now.problems:
         if before is None or problem not in before.problems:
             yield problem
+
+
+def _differs(before: Verdict | None, now: Verdict) -> bool:
+    """A worker that takes jobs is busy and idle by turns; that is no news."""
+    return before is not now and not (before in GOOD and now in GOOD)
+
+
+def _then(status: RemediationStatus) -> str:
+    if status.phase is Phase.CLOSED:
+        return _meaning(status.outcome)
+    return f"next: {status.next_step}"
 
 
 def _states(seen: Snapshot | None) -> dict[tuple[str, str | None], tuple[str, RemediationStatus]]:
@@ -130,9 +152,9 @@ def _paused(pause: Pause | None) -> str:
     return f"paused until {pause.until:%H:%M:%S} UTC by {pause.who or 'somebody'}{why}"
 
 
-def _remark(view: ServerView, now: datetime) -> str:
+def _remark(view: ServerView, now: datetime, sweep_every: timedelta) -> str:
     """Why the verdict is what it is; first of all that it is old, or that a person paused it."""
-    if view.seen_at is not None and now - view.seen_at > _STALE:
+    if view.seen_at is not None and now - view.seen_at > _STALE + 3 * sweep_every:
         return f"last read {_ago(view.seen_at, now)} ago: is a worker running?"
     if is_paused(view.paused, now):
         return _paused(view.paused)

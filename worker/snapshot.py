@@ -21,6 +21,7 @@ from temporalio.client import (
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
+from fleet.config import FleetSection
 from fleet.contracts import (
     FLEET_ID,
     REMEDIATION,
@@ -35,6 +36,7 @@ from fleet.contracts import (
     SweepResult,
     remediation_id,
 )
+from fleet.durations import Duration
 from fleet.judge import Memory
 from fleet.verdicts import Verdict
 
@@ -78,6 +80,7 @@ class Snapshot(BaseModel):
     fleet: str | None = None
     version: int = 0
     applied_at: AwareDatetime | None = None
+    sweep_every: Duration = timedelta(seconds=30)
     temporal_ui: str | None = None
     fleet_pause: Pause | None = None
     servers: list[ServerView] = []
@@ -114,6 +117,7 @@ class SnapshotReader:
             fleet=fleet.fleet.name if fleet is not None else None,
             version=state.version,
             applied_at=state.applied_at,
+            sweep_every=(fleet.fleet if fleet is not None else FleetSection()).sweep_every,
             temporal_ui=fleet.fleet.temporal_ui if fleet is not None else None,
             fleet_pause=state.fleet_pause,
             servers=_views(state, sweeps, incidents.open),

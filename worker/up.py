@@ -81,25 +81,35 @@ def _applied(result: ApplyResult) -> str:
         "removed": len(result.removed),
     }
     said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f"version {result.version} ({said or 'unchanged'})"
+    otherwise = "settings changed" if result.changed else "unchanged"
+    return f"version {result.version} ({said or otherwise})"
 
 
 async def _show(running: House, place: str, console: Console, told: asyncio.Event) -> None:
     """Show until told to stop: a live view on a terminal, else a line for each change."""
     reader = SnapshotReader(running.client)
     if not console.is_terminal:
-        before: Snapshot | None = None
-        while not told.is_set():
-            seen = await reader.fetch()
-            for line in changes(before, seen):
-                console.print(f"{seen.at:%H:%M:%S} {line}", highlight=False, soft_wrap=True)
-            before = seen
-            await _pause(told)
+        await _print_changes(running, reader, console, told)
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while not told.is_set():
-            live.update(screen(await reader.fetch(), place, running.ui_url), refresh=True)
+            seen = await reader.fetch()
+            shown = screen(seen, place, running.ui_url, running.alerts())
+            live.update(shown, refresh=True)
             await _pause(told)
+
+
+async def _print_changes(
+    running: House, reader: SnapshotReader, console: Console, told: asyncio.Event
+) -> None:
+    before: Snapshot | None = None
+    alerts: list[str] = []
+    while not told.is_set():
+        seen, now = await reader.fetch(), running.alerts()
+        for line in [*changes(before, seen), *now[len(alerts) :]]:
+            console.print(f"{seen.at:%H:%M:%S} {line}", highlight=False, soft_wrap=True)
+        before, alerts = seen, now
+        await _pause(told)
 
 
 async def _pause(told: asyncio.Event) -> None:

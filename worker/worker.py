@@ -78,8 +78,8 @@ async def _work(settings: Settings) -> int:
     client = await connect(settings, within=settings.connect_within)
     attributes = await register_search_attributes(client)
     (_log.info if attributes.available else _log.warning)(attributes.line)
-    _log.info("working", task_queue=settings.task_queue, namespace=client.namespace)
     with stop_event() as told_to_stop:
+        _log.info("working", task_queue=settings.task_queue, namespace=client.namespace)
         code = await work_until(told_to_stop, build_worker(client, settings))
     _log.info("stopped", exit_code=code)
     await asyncio.sleep(SETTLE_SECONDS)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from datetime import timedelta
@@ -97,13 +98,22 @@ async def test_a_server_that_is_not_there_is_named_with_the_remedy(tmp_path: Pat
         )
 
 
-async def test_a_program_that_ends_at_once_shows_the_end_of_its_log(tmp_path: Path) -> None:
+async def test_a_program_that_ends_too_early_ends_the_block_with_the_end_of_its_log(
+    tmp_path: Path,
+) -> None:
     argv = [sys.executable, "-c", "import sys; sys.exit('the disk is full')"]
     program = Program("Broken", argv, tmp_path / "log", tmp_path / "pid")
-    async with running(program) as child:
-        await child.process.wait()
-        with pytest.raises(SetupError, match=r"(?s)Broken ended with exit code 1.*disk is full"):
-            child.check()
+    with pytest.raises(SetupError, match=r"(?s)Broken ended with exit code 1.*disk is full"):
+        async with running(program):
+            await asyncio.sleep(30)
+
+
+async def test_a_cancellation_from_outside_stays_one(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", "import time; time.sleep(60)"]
+    program = Program("Sleeper", argv, tmp_path / "log", tmp_path / "pid")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5), running(program):
+            await asyncio.sleep(30)
 
 
 async def test_a_child_does_not_hear_the_terminals_ctrl_c(tmp_path: Path) -> None:
@@ -126,10 +136,12 @@ async def test_servers_die_with_a_run_that_is_killed(tmp_path: Path) -> None:
 async def test_what_a_killed_run_left_is_ended_by_the_next(tmp_path: Path) -> None:
     """As on systems without a parent-death signal: nothing but the PID file knows the orphan."""
     async with embedded_valkey(tmp_path) as url:
-        orphan = _pid(tmp_path / "valkey.pid")
+        argv = command_line(_pid(tmp_path / "valkey.pid")).split()
+    with subprocess.Popen(argv) as orphan:
+        (tmp_path / "valkey.pid").write_text(json.dumps({"pid": orphan.pid}))
         async with embedded_valkey(tmp_path) as again:
             assert again == url
-            assert command_line(orphan) == ""
+            assert orphan.wait(timeout=10) in (0, -signal.SIGTERM)
 
 
 async def test_a_stranger_with_a_remembered_pid_is_left_alone(tmp_path: Path) -> None:

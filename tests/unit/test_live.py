@@ -1,0 +1,173 @@
+"""What a person sees of a snapshot, in the live view and line by line."""
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+
+from rich.console import Console
+
+from fleet.contracts import Outcome, Pause, Phase, RemediationStatus
+from fleet.verdicts import Verdict
+from worker.live import changes, screen
+from worker.snapshot import ServerView, Snapshot
+
+_NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
+_UI = "http://127.0.0.1:8233"
+
+
+def _ago(seconds: float) -> datetime:
+    return _NOW - timedelta(seconds=seconds)
+
+
+def _view(name: str, verdict: Verdict | None = Verdict.BUSY, **more: object) -> ServerView:
+    facts = {"server": name, "verdict": verdict, "since": _ago(75), "seen_at": _ago(3), **more}
+    return ServerView.model_validate(facts)
+
+
+def _incident(**facts: object) -> RemediationStatus:
+    base: dict[str, object] = {
+        "server": "gpu-1",
+        "incident": "gpu-1@x",
+        "phase": Phase.PERSISTING,
+        "verdict": Verdict.HUNG,
+        "since": _ago(90),
+        "next_step": "read again, and act if it is still true",
+        "next_at": _NOW + timedelta(seconds=90),
+    }
+    return RemediationStatus.model_validate({**base, **facts})
+
+
+def _closed(**facts: object) -> RemediationStatus:
+    base: dict[str, object] = {"phase": Phase.CLOSED, "outcome": Outcome.RESOLVED, "restarts": 1}
+    return _incident(**{**base, **facts})
+
+
+def _seen(*servers: ServerView, **more: object) -> Snapshot:
+    facts = {"at": _NOW, "fleet": "hall", "version": 3, "servers": list(servers), **more}
+    return Snapshot.model_validate(facts)
+
+
+def _shown(seen: Snapshot, *alerts: str) -> str:
+    console = Console(record=True, width=140, file=StringIO())
+    console.print(screen(seen, "fleet.toml", _UI, alerts))
+    text = console.export_text()
+    assert text.startswith("steady · fleet.toml")
+    return text
+
+
+def _line(text: str, having: str) -> str:
+    return next(line for line in text.splitlines() if having in line)
+
+
+def test_the_head_says_which_fleet_how_well_it_is_and_where_the_ui_is() -> None:
+    text = _shown(_seen(_view("gpu-1"), _view("gpu-2", Verdict.HUNG), open=[_incident()]))
+    assert "fleet.toml, version 3 · 1 of 2 well, 1 open incidents" in text
+    assert _UI in text
+
+
+def test_a_server_shows_its_verdict_for_how_long_and_why() -> None:
+    why = "state processing, heartbeat 2m10s old"
+    line = _line(_shown(_seen(_view("gpu-1", Verdict.HUNG, why=why))), "gpu-1")
+    assert "hung" in line
+    assert "1m15s" in line
+    assert why in line
+
+
+def test_a_server_shows_where_its_remediation_stands() -> None:
+    seen = _seen(_view("gpu-1", Verdict.HUNG, phase=Phase.COOLING))
+    assert "cooling down" in _line(_shown(seen), "gpu-1")
+
+
+def test_the_worst_come_first() -> None:
+    text = _shown(
+        _seen(_view("a-well"), _view("b-silent", Verdict.SILENT), _view("c-hung", Verdict.HUNG))
+    )
+    assert text.index("c-hung") < text.index("b-silent") < text.index("a-well")
+
+
+def test_a_verdict_that_waits_for_its_confirmation_has_a_question_mark() -> None:
+    text = _shown(_seen(_view("gpu-1", Verdict.BUSY, pending=Verdict.HUNG)))
+    assert "busy (hung?)" in text
+
+
+def test_a_server_that_no_sweep_has_reached_yet_says_so() -> None:
+    text = _shown(_seen(ServerView(server="gpu-1")))
+    assert "not seen yet" in _line(text, "gpu-1")
+
+
+def test_a_verdict_that_is_old_says_that_instead_of_standing_as_news() -> None:
+    seen = _seen(_view("gpu-1", seen_at=_ago(600)), sweep_every="30s")
+    assert "last read 10m ago: is a worker running?" in _line(_shown(seen), "gpu-1")
+
+
+def test_a_slow_sweep_is_no_old_verdict() -> None:
+    seen = _seen(_view("gpu-1", seen_at=_ago(600)), sweep_every="10m")
+    assert "last read" not in _shown(seen)
+
+
+def test_a_pause_shows_until_when_by_whom_and_why() -> None:
+    pause = Pause(until=_NOW + timedelta(minutes=5), who="ana", why="driver update")
+    said = "paused until 12:05:00 UTC by ana: driver update"
+    assert said in _line(_shown(_seen(_view("gpu-1", paused=pause))), "gpu-1")
+    assert f"the whole fleet is {said}" in _shown(_seen(_view("gpu-1"), fleet_pause=pause))
+
+
+def test_a_pause_that_is_over_does_not_show() -> None:
+    pause = Pause(until=_ago(1), who="ana")
+    assert "paused" not in _shown(_seen(_view("gpu-1", paused=pause)))
+
+
+def test_an_open_incident_shows_what_comes_next_and_when() -> None:
+    line = _line(_shown(_seen(open=[_incident()])), "gpu-1")
+    assert "persisting" in line
+    assert "read again, and act if it is still true (in 1m30s)" in line
+
+
+def test_a_closed_incident_shows_its_outcome_in_words_and_its_restarts() -> None:
+    line = _line(_shown(_seen(closed=[_closed()])), "gpu-1")
+    assert "resolved" in line
+    assert "restarted, and healthy since" in line
+    assert " 1 " in line
+
+
+def test_what_cannot_be_read_stands_below() -> None:
+    text = _shown(_seen(_view("gpu-1"), problems=["the incidents can't be read: timeout"]))
+    assert "the incidents can't be read: timeout" in text
+
+
+def test_the_last_alerts_stand_below() -> None:
+    text = _shown(_seen(_view("gpu-1")), *(f"page: number {n}" for n in range(9)))
+    assert "page: number 8" in text
+    assert "page: number 1" not in text
+
+
+def test_a_fleet_that_is_larger_than_a_terminal_is_cut_with_a_word_on_it() -> None:
+    text = _shown(_seen(*(_view(f"gpu-{n:03}") for n in range(75))))
+    assert "and 15 more" in text
+
+
+def test_the_first_lines_are_the_whole_state() -> None:
+    seen = _seen(_view("gpu-1"), _view("gpu-2", Verdict.HUNG, why="heartbeat 9s old"))
+    assert list(changes(None, seen)) == ["gpu-1: busy", "gpu-2: hung (heartbeat 9s old)"]
+
+
+def test_a_worker_that_takes_jobs_and_rests_is_no_news() -> None:
+    idle = _seen(_view("gpu-1", Verdict.IDLE))
+    assert list(changes(_seen(_view("gpu-1", Verdict.BUSY)), idle)) == []
+
+
+def test_a_turn_to_the_worse_and_back_is_news() -> None:
+    well, hung = _seen(_view("gpu-1")), _seen(_view("gpu-1", Verdict.HUNG))
+    assert list(changes(well, hung)) == ["gpu-1: hung"]
+    assert list(changes(hung, well)) == ["gpu-1: busy"]
+
+
+def test_a_remediation_is_news_at_each_phase_and_at_its_end() -> None:
+    persisting, cooling = _seen(open=[_incident()]), _seen(open=[_incident(phase=Phase.COOLING)])
+    assert list(changes(_seen(), persisting)) == [
+        "gpu-1: remediation persisting; next: read again, and act if it is still true"
+    ]
+    assert list(changes(persisting, persisting)) == []
+    assert len(list(changes(persisting, cooling))) == 1
+    assert list(changes(cooling, _seen(closed=[_closed()]))) == [
+        "gpu-1: remediation closed: resolved; restarted, and healthy since"
+    ]

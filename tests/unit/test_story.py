@@ -1,0 +1,92 @@
+"""The demonstration succeeds only where its story came true, and says what did not."""
+
+import pytest
+
+from fleet.contracts import Outcome
+from fleet.verdicts import Verdict
+from worker.demo_fleet import BROKEN, FREEZES, HEALTHY, RECOVERS
+from worker.story import ServerEnd, Told, untrue
+
+_TRUE = {
+    HEALTHY: ServerEnd(server=HEALTHY, verdict=Verdict.BUSY),
+    FREEZES: ServerEnd(
+        server=FREEZES,
+        verdict=Verdict.HUNG,
+        detect_s=4.0,
+        restarts=1,
+        outcome=Outcome.RESOLVED,
+    ),
+    RECOVERS: ServerEnd(
+        server=RECOVERS, verdict=Verdict.HUNG, detect_s=4.0, outcome=Outcome.RECOVERED
+    ),
+    BROKEN: ServerEnd(
+        server=BROKEN,
+        verdict=Verdict.HUNG,
+        detect_s=4.0,
+        restarts=2,
+        pages=2,
+        outcome=Outcome.BUDGET_EXHAUSTED,
+    ),
+}
+_TOLD = Told(
+    pages={BROKEN: ["not_recovered", "budget_exhausted"]},
+    incidents={FREEZES: 1, RECOVERS: 1, BROKEN: 1},
+)
+
+
+def _lines(server: str, **changes: object) -> list[str]:
+    ends = {**_TRUE, server: _TRUE[server].model_copy(update=changes)}
+    return list(untrue(ends.values(), _TOLD))
+
+
+def test_a_story_that_came_true_has_no_lines() -> None:
+    assert list(untrue(_TRUE.values(), _TOLD)) == []
+
+
+@pytest.mark.parametrize(
+    ("server", "changes", "said"),
+    [
+        (HEALTHY, {"restarts": 1}, "gpu-healthy: its host restarted it 1 times, not 0"),
+        (FREEZES, {"restarts": 2}, "gpu-freezes: its host restarted it 2 times, not 1"),
+        (RECOVERS, {"restarts": 1}, "gpu-recovers: its host restarted it 1 times, not 0"),
+        (BROKEN, {"restarts": 3}, "gpu-broken: its host restarted it 3 times, not 2"),
+        (RECOVERS, {"detect_s": None}, "gpu-recovers: its fault was never detected"),
+        (
+            FREEZES,
+            {"outcome": Outcome.ESCALATED},
+            "gpu-freezes: the outcome is escalated, not resolved",
+        ),
+        (BROKEN, {"outcome": None}, "gpu-broken: the outcome is open, not budget_exhausted"),
+        (
+            HEALTHY,
+            {"outcome": Outcome.RECOVERED},
+            "gpu-healthy: the outcome is recovered, not no incident",
+        ),
+    ],
+)
+def test_each_thing_that_is_not_true_has_a_line(
+    server: str, changes: dict[str, object], said: str
+) -> None:
+    assert _lines(server, **changes) == [said]
+
+
+def test_a_page_that_was_not_delivered_is_missed() -> None:
+    told = Told(pages={BROKEN: ["not_recovered"]}, incidents=_TOLD.incidents)
+    [line] = untrue(_TRUE.values(), told)
+    assert line.startswith("gpu-broken: the pages delivered are ['not_recovered'], not")
+
+
+def test_a_page_that_was_delivered_twice_is_one_too_many() -> None:
+    pages = {BROKEN: ["not_recovered", "not_recovered", "budget_exhausted"]}
+    assert len(list(untrue(_TRUE.values(), Told(pages, _TOLD.incidents)))) == 1
+
+
+def test_a_second_remediation_is_one_too_many() -> None:
+    told = Told(pages=_TOLD.pages, incidents={**_TOLD.incidents, FREEZES: 2})
+    assert list(untrue(_TRUE.values(), told)) == [
+        "gpu-freezes: 2 remediations were started for it, not 1"
+    ]
+
+
+def test_a_server_of_which_nothing_is_known_is_said() -> None:
+    assert f"{HEALTHY}: nothing is known of it" in list(untrue([], _TOLD))
