@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -108,4 +109,17 @@ app.command("resume", rich_help_panel=_ACT)(pause.resume)
 
 
 def main() -> None:
-    app()
+    """Run a command, and end the process ourselves.
+
+    The interpreter's own exit is now and then aborted by threads of the Temporal SDK that still run
+    (SIGABRT, sdk-python#300), and with it the exit code, on which scripts depend.
+    """
+    code: object = Exit.DONE
+    try:
+        app()
+    except SystemExit as end:
+        code = end.code
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
