@@ -120,13 +120,14 @@ def _known_hosts(at: tuple[str, ...], host: Host) -> Iterator[Refusal]:
     if text is None:
         return
     try:
-        keys, authorities, *_ = asyncssh.import_known_hosts(text).match(host.address, "", host.port)
+        port = host.port if host.port != 22 else None
+        keys, authorities, *_ = asyncssh.import_known_hosts(text).match(host.address, "", port)
     except ValueError:
         # The complaint quotes the line, which in a file named by mistake may be a private key.
         yield Refusal(at, f"{host.known_hosts} is no known_hosts file", remedy)
         return
     if not keys and not authorities:
-        name = host.address if host.port == 22 else f"[{host.address}]:{host.port}"
+        name = host.address if port is None else f"[{host.address}]:{port}"
         yield Refusal(at, f"{host.known_hosts} has no key of {name}", remedy)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time
 from difflib import get_close_matches
 from types import NoneType, UnionType
@@ -29,6 +29,15 @@ _WANTED = {
     "dict_type": "a table",
     "model_type": "a table",
     "model_attributes_type": "a table",
+}
+
+_LIMITS = {
+    "greater_than_equal": ("{value} is too small", "choose at least {ge}"),
+    "less_than_equal": ("{value} is too large", "choose at most {le}"),
+    "string_too_short": ("is empty", "write it, or remove the key"),
+    "string_too_long": ("is too long", "at most {max_length} characters"),
+    "too_short": ("is empty", "give at least {min_length}"),
+    "too_long": ("has too many entries", "give at most {max_length}"),
 }
 
 _KINDS: list[tuple[type | tuple[type, ...], str]] = [
@@ -66,29 +75,18 @@ def worded(error: ErrorDetails) -> Worded:
 def _of_value(
     error: ErrorDetails, context: Mapping[str, Any], field: FieldInfo | None
 ) -> tuple[str, str]:
-    worded: dict[str, Callable[[], tuple[str, str]]] = {
-        "missing": lambda: ("is missing", "add it; fleet.example.toml shows how"),
-        "enum": lambda: (f"{_shown(error['input'])} is none of its values", _choice(context)),
-        "literal_error": lambda: (
-            f"{_shown(error['input'])} is none of its values",
-            _choice(context),
-        ),
-        "greater_than_equal": lambda: (
-            f"{error['input']} is too small",
-            f"choose at least {context['ge']}",
-        ),
-        "less_than_equal": lambda: (
-            f"{error['input']} is too large",
-            f"choose at most {context['le']}",
-        ),
-        "string_too_short": lambda: ("is empty", "write it, or remove the key"),
-        "string_too_long": lambda: ("is too long", f"at most {context['max_length']} characters"),
-        "too_short": lambda: ("is empty", f"give at least {context['min_length']}"),
-        "too_long": lambda: ("has too many entries", f"give at most {context['max_length']}"),
-        "string_pattern_mismatch": lambda: _of_pattern(error["input"], field),
-    }
-    if error["type"] in worded:
-        return worded[error["type"]]()
+    value = error["input"]
+    match error["type"]:
+        case "missing":
+            return "is missing", "add it; fleet.example.toml shows how"
+        case "enum" | "literal_error":
+            choice = str(context["expected"]).replace("'", '"')
+            return f"{_shown(value)} is none of its values", f"choose {choice}"
+        case "string_pattern_mismatch":
+            return _of_pattern(value, field)
+    if error["type"] in _LIMITS:
+        message, remedy = _LIMITS[error["type"]]
+        return message.format(value=value), remedy.format(**context)
     return error["msg"][:1].lower() + error["msg"][1:], "see fleet.example.toml"
 
 
@@ -97,10 +95,6 @@ def _of_pattern(value: object, field: FieldInfo | None) -> tuple[str, str]:
         return f"{_shown(value)} has a character that has no place there", "remove it"
     example = f", like {field.examples[0]}" if field.examples else ""
     return f"{_shown(value)} is not {field.description}", f"write one{example}"
-
-
-def _choice(context: Mapping[str, Any]) -> str:
-    return "choose " + str(context["expected"]).replace("'", '"')
 
 
 def _kind_of_table(path: list[str | int], kind: str, context: Mapping[str, Any]) -> Worded:

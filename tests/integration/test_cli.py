@@ -8,15 +8,18 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from simulator.heartbeat import Options
 from simulator.host import SimHost, sim_host
 from tests.parts.stores import valkey
 from tests.parts.temporal import DevServer, dev_server
+from worker.cli import app
 from worker.connection import connect
 from worker.settings import Settings
 from worker.worker import build_worker
@@ -212,6 +215,7 @@ class TestPause:
         resumed = await place.steady("resume", "calm")
         assert (resumed.code, resumed.out) == (0, "calm: its pause is ended\n")
         assert (await place.status("calm"))["servers"][0]["paused"] is None
+        assert (await place.steady("resume", "calm")).out == "calm: was not paused\n"
 
     async def test_of_the_fleet_is_another_thing_than_that_of_a_server(self, place: Place) -> None:
         paused = await place.steady("pause", "--for", "1h", "--json")
@@ -364,12 +368,19 @@ class TestNoFleetOrNoWorker:
         ended = await bare.steady("incidents")
         assert (ended.code, ended.out) == (0, "no incidents\n")
 
-    async def test_without_a_worker_the_remedy_is_a_worker(self, bare: Place) -> None:
-        ended = await bare.steady("apply", bare.file)
-        assert ended.code == 3
-        assert "`steady worker`" in ended.err
-        asked = await bare.steady("status")
-        assert asked.code == 3
-        assert asked.err == (
+    async def test_without_a_worker_the_remedy_is_a_worker(
+        self, bare: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In this process, so that its patience can be shortened."""
+        monkeypatch.setattr("worker.apply._PATIENCE", timedelta(seconds=3))
+        monkeypatch.setattr("worker.client.PATIENCE", timedelta(seconds=3))
+        monkeypatch.setenv("TEMPORAL_ADDRESS", bare.temporal.address)
+        monkeypatch.setenv("STEADY_STATE_DIR", str(bare.folder / "state"))
+        applied = await asyncio.to_thread(CliRunner().invoke, app, ["apply", str(bare.file)])
+        assert applied.exit_code == 3
+        assert "`steady worker`" in applied.stderr
+        asked = await asyncio.to_thread(CliRunner().invoke, app, ["status"])
+        assert asked.exit_code == 3
+        assert asked.stderr == (
             "no worker answers: start one with `steady worker`, or all with `steady up`\n"
         )

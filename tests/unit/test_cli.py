@@ -1,18 +1,23 @@
 """The command line where no Temporal is needed: help, versions, files, and failures in one line."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 from typer.testing import CliRunner, Result
 
 from fleet import verdicts
+from fleet.contracts import Moment, RemediationStatus
 from tests.parts.fleet_files import GOOD, write_fleet
 from tests.parts.ports import free_port
 from worker.cli import app
 from worker.commands.exits import MEANING, Exit
+from worker.commands.status import KEYS
+from worker.snapshot import ServerView
 
 COMMANDS = (
     *("up", "worker", "demo", "validate", "apply", "status", "incidents", "cancel", "snooze"),
@@ -56,6 +61,17 @@ class TestHelp:
         shown = steady(command, "--help").stdout
         assert ("--json" in shown) is True
         assert "JSON: " in shown
+
+    @pytest.mark.parametrize(
+        ("command", "models"),
+        [("status", [ServerView]), ("incidents", [RemediationStatus, Moment])],
+    )
+    def test_names_every_key_of_an_answer(
+        self, command: str, models: list[type[BaseModel]]
+    ) -> None:
+        said = set(re.findall(r"\w+", steady(command, "--help").stdout.partition("JSON:")[2]))
+        assert {key for model in models for key in model.model_fields} <= said
+        assert command != "status" or set(KEYS) <= said
 
     def test_is_shown_where_nothing_is_asked(self) -> None:
         assert "Usage: steady" in steady().output

@@ -38,34 +38,10 @@ def places(refused: pytest.ExceptionInfo[ValidationError]) -> list[str]:
     return [".".join(map(str, error["loc"])) for error in refused.value.errors()]
 
 
-class TestDurations:
-    @pytest.mark.parametrize(
-        ("text", "seconds"),
-        [
-            ("120s", 120),
-            ("3m", 180),
-            ("1h30m", 5400),
-            ("24h", 86400),
-            ("7d", 604800),
-            ("1.5s", 1.5),
-        ],
-    )
-    def test_are_written_as_people_write_them(self, text: str, seconds: float) -> None:
-        assert parse(text) == timedelta(seconds=seconds)
-
-    @pytest.mark.parametrize("text", ["", "3", "m", "3 minutes", "-3m", "3m later", "1e3s", "∞s"])
-    def test_that_are_none_are_refused(self, text: str) -> None:
-        with pytest.raises(ValueError, match="is no duration: write a number and a unit"):
-            parse(text)
-
-    @given(st.integers(min_value=0, max_value=366 * 86_400_000))
-    def test_are_shown_so_that_they_are_read_back(self, milliseconds: int) -> None:
-        span = timedelta(milliseconds=milliseconds)
-        assert parse(show(span)) == span
-
-    @given(st.from_regex(r"([0-9]{1,3}(\.[0-9]{1,6})?(ms|s|m|h)){1,3}", fullmatch=True))
-    def test_however_fine_survive_a_second_reading(self, text: str) -> None:
-        assert parse(show(parse(text))) == parse(text)
+@given(st.from_regex(r"([0-9]{1,3}(\.[0-9]{1,6})?(ms|s|m|h)){1,3}", fullmatch=True))
+def test_a_duration_however_fine_is_shown_as_it_was_taken(text: str) -> None:
+    """Otherwise a fleet would change on its way through JSON."""
+    assert parse(show(parse(text))) == parse(text)
 
 
 class TestOverrides:

@@ -23,7 +23,8 @@ def incidents(
     """List incidents and what came of them: the open ones, then the closed ones, newest first.
 
     JSON: incidents, each with server, incident, phase, verdict, outcome (null: open), since,
-    detected_at, closed_at, restarts, pages, job, next_step, next_at, timeline; problems.
+    detected_at, closed_at, restarts, pages, job, next_step, next_at, timeline (at, text), answers
+    (to people, by the ID of the request); problems.
     """
     from worker.client import with_temporal
     from worker.render import as_json as print_json

@@ -48,7 +48,7 @@ def resume(name: _Target = None, why: Why = "", as_json: AsJson = False) -> None
 
     A pause of the fleet and one of a server are two things; each is ended by itself.
 
-    JSON: server (null: the fleet), resumed, fleet_paused (still, or not).
+    JSON: server (null: the fleet), was_paused, fleet_paused (still, or not).
     """
     from datetime import UTC, datetime
 
@@ -58,13 +58,16 @@ def resume(name: _Target = None, why: Why = "", as_json: AsJson = False) -> None
     from worker.render import remark, say
 
     state, _ = _ask(PauseRequest(server=name, who=whoami(), why=why))
-    of_fleet = state.fleet_pause if name is not None else None
-    still = of_fleet is not None and of_fleet.until > datetime.now(UTC)
+    before = state.fleet_pause if name is None else state.pauses.get(name)
+    was, fleet_is = (
+        pause is not None and pause.until > datetime.now(UTC)
+        for pause in (before, state.fleet_pause if name is not None else None)
+    )
     if as_json:
-        print_json({"server": name, "resumed": True, "fleet_paused": still})
+        print_json({"server": name, "was_paused": was, "fleet_paused": fleet_is})
         return
-    say(f"{_what(name)}: its pause is ended")
-    if still:
+    say(f"{_what(name)}: {'its pause is ended' if was else 'was not paused'}")
+    if fleet_is:
         remark("the whole fleet is still paused: `steady resume` ends that")
 
 

@@ -9,6 +9,11 @@ from worker.commands.options import AsJson
 if TYPE_CHECKING:
     from worker.snapshot import Snapshot
 
+KEYS = (
+    *("at", "fleet", "version", "applied_at", "temporal_ui", "fleet_pause"),
+    *("servers", "open", "problems"),
+)
+
 
 def status(
     name: Annotated[
@@ -20,9 +25,9 @@ def status(
 
     With a name: that server, and the timeline of its incident. `steady up` shows all of it live.
 
-    JSON: at, fleet, version, fleet_pause; servers, each with server, verdict (null: not yet seen),
-    since, pending, why, seen_at, phase, paused; open: incidents as in `steady incidents`; problems:
-    what could not be read.
+    JSON: at, fleet, version, applied_at, temporal_ui, fleet_pause; servers, each with server,
+    verdict (null: not seen yet), since, pending, why, seen_at, phase, paused; open: incidents as in
+    `steady incidents`; problems: what could not be read.
     """
     from worker.client import with_temporal
     from worker.render import as_json as print_json
@@ -76,4 +81,4 @@ def _show(seen: "Snapshot", *, with_story: bool) -> None:
 
 
 def _document(seen: "Snapshot") -> dict[str, Any]:
-    return seen.model_dump(mode="json", exclude={"closed", "applied_at"})
+    return seen.model_dump(mode="json", include=set(KEYS))
