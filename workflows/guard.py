@@ -104,10 +104,13 @@ class ServerGuard:
         self._is_mine(request.server)
 
     @workflow.signal(name=GuardSignal.RECOVERED)
-    def recovered(self, word: Any = None) -> None:
-        """``word`` is a ``contracts.Recovery``; anything else proves no recovery."""
+    def recovered(self, *words: Any) -> None:
+        """One ``contracts.Recovery``; whatever else is sent, and however much, proves nothing.
+
+        With a fixed number of arguments, one signal with more would stop the entity for ever.
+        """
         try:
-            at = Recovery.model_validate(word).at
+            at = Recovery.model_validate(words[0] if words else None).at
         except ValidationError:
             workflow.logger.warning("recovered: a signal without a time was ignored")
             return
@@ -115,7 +118,7 @@ class ServerGuard:
         self._show()
 
     @workflow.signal(name=GuardSignal.FORGET_HOLD)
-    def forget_hold(self, _word: Any = None) -> None:
+    def forget_hold(self, *_words: Any) -> None:
         """A person's word that automation may act on the open incident again."""
         self._state = guard.forget_hold(self._state)
         self._show()
