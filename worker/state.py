@@ -15,6 +15,7 @@ from worker.errors import SetupError
 _LOCK = "lock"
 _PORTS = "ports.json"
 _TEMPORAL = "temporal.json"
+_VALKEY = "valkey.json"
 
 
 @contextmanager
@@ -107,18 +108,41 @@ class TemporalAddress:
 
 def note_temporal(state_dir: Path, where: TemporalAddress | None) -> None:
     """Note where this folder's Temporal is, for the other commands; none: it is gone."""
-    if where is None:
-        (state_dir / _TEMPORAL).unlink(missing_ok=True)
-    else:
-        (state_dir / _TEMPORAL).write_text(json.dumps(asdict(where)))
+    _note(state_dir / _TEMPORAL, asdict(where) if where is not None else None)
 
 
 def noted_temporal(state_dir: Path) -> TemporalAddress | None:
     """Where the Temporal of this folder's ``steady up`` is, if one runs."""
     try:
+        return TemporalAddress(**_noted(state_dir, _TEMPORAL))
+    except TypeError:
+        return None
+
+
+def note_store(state_dir: Path, url: str | None) -> None:
+    """Note where this folder's Valkey is, for other workers; none: it is gone."""
+    _note(state_dir / _VALKEY, {"url": url} if url is not None else None)
+
+
+def noted_store(state_dir: Path) -> str | None:
+    """The URL of the Valkey of this folder's ``steady up``, if one runs."""
+    return _noted(state_dir, _VALKEY).get("url")
+
+
+def _note(file: Path, said: dict[str, str] | None) -> None:
+    if said is None:
+        file.unlink(missing_ok=True)
+    else:
+        file.write_text(json.dumps(said))
+
+
+def _noted(state_dir: Path, name: str) -> dict[str, str]:
+    """What was noted there, if its owner still lives: a killed one could not take it back."""
+    try:
         with (state_dir / _LOCK).open() as lock:
             if _is_unlocked(lock):
-                return None
-        return TemporalAddress(**json.loads((state_dir / _TEMPORAL).read_text()))
-    except (OSError, ValueError, TypeError):
-        return None
+                return {}
+        said = json.loads((state_dir / name).read_text())
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -71,7 +71,7 @@ def _introduce(
     console.print(f"Fleet: {place}, {_applied(applied)}{lacks}", highlight=False)
     if not running.attributes.available:
         console.print(running.attributes.line, style="yellow", highlight=False)
-    console.print(f"Log: {log}", highlight=False)
+    console.print(f"Log: {log}", highlight=False, soft_wrap=True)
 
 
 def _applied(result: ApplyResult) -> str:
@@ -103,12 +103,13 @@ async def _print_changes(
     running: House, reader: SnapshotReader, console: Console, told: asyncio.Event
 ) -> None:
     before: Snapshot | None = None
-    alerts: list[str] = []
+    told_of = 0
     while not told.is_set():
-        seen, now = await reader.fetch(), running.alerts()
-        for line in [*changes(before, seen), *now[len(alerts) :]]:
+        seen = await reader.fetch()
+        alerts, told_of = running.alerts(since=told_of), running.inbox.received
+        for line in [*changes(before, seen), *alerts]:
             console.print(f"{seen.at:%H:%M:%S} {line}", highlight=False, soft_wrap=True)
-        before, alerts = seen, now
+        before = seen
         await _pause(told)
 
 

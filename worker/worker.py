@@ -20,6 +20,7 @@ from worker.attributes import register_search_attributes
 from worker.connection import connect
 from worker.logs import set_up_logging
 from worker.settings import Settings
+from worker.state import noted_store
 from workflows.alert import Alert
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
@@ -76,6 +77,9 @@ def run_worker(settings: Settings) -> int:
 
 async def _work(settings: Settings) -> int:
     client = await connect(settings, within=settings.connect_within)
+    if settings.embedded_store is None:
+        store = noted_store(settings.state_dir)
+        settings = settings.model_copy(update={"embedded_store": store})
     attributes = await register_search_attributes(client)
     (_log.info if attributes.available else _log.warning)(attributes.line)
     with stop_event() as told_to_stop:

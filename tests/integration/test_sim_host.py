@@ -20,6 +20,7 @@ from fleet.host_replies import container_state
 from fleet.hosts import container_argv, evidence_argvs, restart_argv
 from simulator.heartbeat import Options
 from simulator.host import SimHost, sim_host
+from simulator.weather import Weather
 from worker.children import command_line
 from worker.embedded import embedded_valkey
 
@@ -199,6 +200,23 @@ async def test_a_frozen_one_comes_up_frozen_when_the_host_does(tmp_path: Path, s
         host.engine.thaw("gpu-1")
         await asyncio.sleep(1)
         assert not await _is_still(store)
+
+
+async def test_the_weather_brings_each_fault_and_mends_what_it_broke(
+    tmp_path: Path, store: str
+) -> None:
+    names = ("gpu-a", "gpu-b", "gpu-c")
+    options = [Options(url=store, key=name, name=name, boot=0.1) for name in names]
+    weather = Weather(*names, calm=0.7, blip=0.5, mended_after=1)
+    async with sim_host(tmp_path / "host", options) as host:
+        blowing = asyncio.create_task(weather.blow(host.engine))
+        frozen: set[str] = set()
+        while host.restarts()["gpu-c"] == 0:
+            frozen |= {one.options.name for one in host.engine.containers if one.is_frozen}
+            await asyncio.sleep(0.05)
+        blowing.cancel()
+        assert frozen == set(names)
+        assert [one.options.name for one in host.engine.containers if one.is_frozen] == ["gpu-a"]
 
 
 async def test_no_process_outlives_the_host(tmp_path: Path, store: str) -> None:

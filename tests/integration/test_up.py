@@ -5,8 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from anyio import to_thread
 
 from tests.parts.processes import Command, command, left_behind
+from tests.parts.temporal import dev_server
 from worker.demo_fleet import HEALTHY
 
 _UP = """
@@ -79,6 +81,21 @@ def test_the_file_is_applied_again_when_it_changes_and_a_bad_one_is_not(tmp_path
         assert "fleet.sweep_evry" in running.until("sweep_evry")
         running.until("the fleet in force stays")
         _stop(running)
+
+
+@pytest.mark.anyio
+async def test_a_temporal_that_the_environment_names_is_used_and_none_is_started(
+    tmp_path: Path,
+) -> None:
+    async with dev_server(tmp_path / "theirs") as server:
+        named = {"TEMPORAL_ADDRESS": server.address}
+        with command(_UP, tmp_path, _state(tmp_path), variables=named) as running:
+            await to_thread.run_sync(
+                running.until, f"Temporal: {server.address} (not started by steady)"
+            )
+            await to_thread.run_sync(running.until, f"{HEALTHY}: ")
+            await to_thread.run_sync(_stop, running)
+    assert not (tmp_path / "state" / "temporal.db").exists()
 
 
 def test_a_bad_file_starts_nothing(tmp_path: Path) -> None:

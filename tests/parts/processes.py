@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -41,17 +41,23 @@ class Command:
 
 
 @contextmanager
-def command(script: str, folder: Path, *arguments: str) -> Iterator[Command]:
-    """Run a Python ``script`` in ``folder`` for the length of the block."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    environment = {
-        k: v for k, v in environment.items() if not k.startswith(("TEMPORAL_", "STEADY_"))
+def command(
+    script: str, folder: Path, *arguments: str, variables: Mapping[str, str] | None = None
+) -> Iterator[Command]:
+    """Run a Python ``script`` in ``folder`` for the length of the block.
+
+    Of variables for Temporal and steady it has the given ones only.
+    """
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TEMPORAL_", "STEADY_"))
     }
-    environment["TMPDIR"] = str(folder)
+    own = {"PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(folder)}
     process = subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
         cwd=folder,
-        env=environment,
+        env={**inherited, **own, **(variables or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -12,7 +12,9 @@ from worker.errors import SetupError
 from worker.state import (
     TemporalAddress,
     is_free,
+    note_store,
     note_temporal,
+    noted_store,
     noted_temporal,
     owned,
     port_for,
@@ -87,6 +89,14 @@ def test_other_commands_find_the_running_temporal(tmp_path: Path) -> None:
         assert noted_temporal(tmp_path) == _WHERE
         note_temporal(tmp_path, None)
         assert noted_temporal(tmp_path) is None
+
+
+def test_other_workers_find_the_running_valkey(tmp_path: Path) -> None:
+    with owned(tmp_path):
+        assert noted_store(tmp_path) is None
+        note_store(tmp_path, "redis://127.0.0.1:1/0")
+        assert noted_store(tmp_path) == "redis://127.0.0.1:1/0"
+    assert noted_store(tmp_path) is None
 
 
 def test_what_a_killed_run_noted_is_not_believed(tmp_path: Path) -> None:
