@@ -47,11 +47,6 @@ def incident_id(server: str, first_observed: datetime) -> str:
     return f"{server}@{first_observed:%Y%m%dT%H%M%S}.{first_observed.microsecond // 1000:03d}Z"
 
 
-def take_key(incident: str, restarts: int, failed_tries: int) -> str:
-    """Names one decision to restart. What was given back is spent: the next try has another key."""
-    return f"{incident}/{restarts}.{failed_tries}"
-
-
 class SearchAttribute(StrEnum):
     SERVER = "SteadyServer"
     VERDICT = "SteadyVerdict"
@@ -253,7 +248,7 @@ class ReportBatch(Message):
 
 
 class OperatorRequest(Message):
-    """A person's word: who, why, and for ``snooze`` how long. ``id`` lets the sender find the answer."""
+    """A person's word: who, why, and for ``snooze`` how long; by ``id`` its answer is found."""
 
     who: str = "unknown"
     why: str = ""
@@ -417,8 +412,10 @@ class Evidence(Message):
 
 
 class TakeRequest(Message):
-    """``day_start`` and ``day_end`` are the local midnights (UTC instants) around the present
-    moment where the budget is by calendar day.
+    """``key`` names one decision to restart, however often it is sent; given back, it is spent.
+
+    ``day_start`` and ``day_end`` are the local midnights (UTC instants) around the present moment,
+    where the budget is by calendar day.
     """
 
     server: str
@@ -560,7 +557,7 @@ class GuardUpdate(StrEnum):
 
 
 class GuardInput(Message):
-    """``founding``: the server is new to the fleet. Otherwise a ledger without history is used up."""
+    """``founding``: the server is new to the fleet; else a ledger without history is used up."""
 
     server: str
     founding: bool = False

@@ -5,7 +5,7 @@ They are pure and total: whatever comes in, they answer, and every list that the
 
 A take is named by its key. A key that was granted stays granted and counts once, so a retried
 request is safe. A key that was given back is spent for good: a late retry of the same take can't
-book it again, and the next try asks with another key (``contracts.take_key``).
+book it again, and the next try asks with another key.
 """
 
 from collections.abc import Sequence

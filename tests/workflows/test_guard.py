@@ -276,6 +276,18 @@ class TestBadData:
         assert complaint in str(refused.value.cause)
         assert (await desk.take("k")).granted
 
+    @pytest.mark.parametrize("update", list(GuardUpdate))
+    @pytest.mark.parametrize("count", [0, 2])
+    async def test_in_number_is_an_error_of_the_sender_too(
+        self, desk: Desk, update: GuardUpdate, count: int
+    ) -> None:
+        await desk.found()
+
+        with pytest.raises(WorkflowUpdateFailedError):
+            await desk.handle.execute_update(update, args=[desk.request("k")] * count)
+
+        assert (await desk.take("k")).granted
+
     async def test_is_never_retried_by_the_activity(self, desk: Desk) -> None:
         await desk.found()
 
