@@ -66,7 +66,7 @@ def _print(ends: list[ServerEnd], as_json: bool) -> None:
 
 
 def table(ends: list[ServerEnd]) -> Table:
-    shown = Table("server", "verdict", "detected after", "restarts", "pages", "outcome")
+    shown = Table("server", "verdict", "found after", "restarts", "pages", "outcome")
     for end in ends:
         after = f"{end.detect_s:.1f} s" if end.detect_s is not None else "-"
         shown.add_row(
