@@ -30,7 +30,7 @@ class Pace:
 #: To its end within a minute.
 BRISK = Pace(sweep="1s", budget=2, window="1h")
 #: For ever, and slow enough to be read.
-CALM = Pace(sweep="2s", budget=2, window="5m")
+CALM = Pace(sweep="3s", budget=2, window="5m")
 
 
 def simulated_workers(store: str) -> list[Options]:

@@ -114,7 +114,8 @@ def changes(before: Snapshot | None, now: Snapshot) -> Iterable[str]:
     known = _states(before)
     for key, (state, status) in _states(now).items():
         if key not in known or known[key][0] != state:
-            yield f"{status.server}: remediation {state}; {_then(status)}"
+            then = _then(status)
+            yield f"{status.server}: remediation {state}" + (f"; {then}" if then else "")
     for problem in now.problems:
         if before is None or problem not in before.problems:
             yield problem
@@ -128,7 +129,7 @@ def _differs(before: Verdict | None, now: Verdict) -> bool:
 def _then(status: RemediationStatus) -> str:
     if status.phase is Phase.CLOSED:
         return _meaning(status.outcome)
-    return f"next: {status.next_step}"
+    return f"next: {status.next_step}" if status.next_step else ""
 
 
 def _states(seen: Snapshot | None) -> dict[tuple[str, str | None], tuple[str, RemediationStatus]]:
