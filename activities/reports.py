@@ -45,8 +45,8 @@ class ReportActivities:
     async def _send(self, report: Report, *, search_attributes: bool) -> None:
         server = report.observation.server
         if report.good:
-            await self._tell(report)
-            await send_recovered(self._client, server, report.observation.reading.at)
+            if not await self._tell(report):
+                await send_recovered(self._client, server, report.observation.reading.at)
             return
         if report.observation.verdict not in ACTIONABLE:
             await self._tell(report)
@@ -59,7 +59,7 @@ class ReportActivities:
             await self._open(report, search_attributes=search_attributes)
 
     async def _open(self, report: Report, *, search_attributes: bool) -> None:
-        """Signal-with-start under a fixed ID: fifty detectors make one workflow, and none is lost."""
+        """Signal-with-start under a fixed ID: fifty detectors make one workflow; none is lost."""
         server = report.observation.server
         await self._client.start_workflow(
             REMEDIATION,
@@ -73,13 +73,16 @@ class ReportActivities:
             static_summary=f"{server}: {report.observation.verdict}",
         )
 
-    async def _tell(self, report: Report) -> None:
+    async def _tell(self, report: Report) -> bool:
+        """Signal a remediation that runs; start none. It tells its guard itself."""
         handle = self._client.get_workflow_handle(remediation_id(report.observation.server))
         try:
             await handle.signal(RemediationSignal.OBSERVE, report.observation)
         except RPCError as problem:
             if problem.status is not RPCStatusCode.NOT_FOUND:
                 raise
+            return False
+        return True
 
     async def _is_running(self, server: str) -> bool:
         handle = self._client.get_workflow_handle(remediation_id(server))

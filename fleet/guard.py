@@ -234,6 +234,8 @@ def close(
     incident = state.incident
     if incident is None or incident.id != request.incident:
         return state, CloseResult()
+    if request.no_effect:
+        state = _without_cooldown(state, incident.id, now)
     if request.recovered:
         return state.model_copy(update={"incident": None, "recovered_at": now}), CloseResult()
     if not request.key or request.key != incident.last_close:
@@ -244,6 +246,15 @@ def close(
         failed_tries=incident.failed_tries,
     )
     return state.model_copy(update={"incident": incident}), result
+
+
+def _without_cooldown(state: GuardState, incident: str, now: datetime) -> GuardState:
+    """No command of this incident had an effect, so nothing boots that could look hung."""
+    takes = [
+        t.model_copy(update={"cooldown_until": t.at}) if t.incident == incident else t
+        for t in state.takes
+    ]
+    return _with_takes(state, takes, now)
 
 
 def _ended(incident: Incident, request: CloseRequest, now: datetime) -> Incident:

@@ -2,7 +2,8 @@
 
 Signals come from the ``steady`` CLI, from the ``temporal`` CLI and from a form in the Temporal UI.
 The last two take whatever is written into them, so a request is read leniently: a misread
-``cancel`` that still cancels beats a strict one that is dropped.
+``cancel`` that still cancels beats a strict one that is dropped, or that fails the workflow's task
+for ever because it came with one argument too many.
 """
 
 from datetime import timedelta
@@ -18,8 +19,9 @@ class NotUnderstood(ValueError):
     """The request lacks what its signal needs; the text says what to send."""
 
 
-def read_request(raw: Any) -> OperatorRequest:
-    """Read who and why from a model, a mapping, a plain text or nothing."""
+def read_request(words: tuple[Any, ...]) -> OperatorRequest:
+    """Read who and why from the arguments of a signal: a mapping, a plain text or nothing."""
+    raw = words[0] if words else None
     if isinstance(raw, str):
         return OperatorRequest(who="a person", why=raw[:300])
     if not isinstance(raw, dict):
@@ -31,12 +33,13 @@ def read_request(raw: Any) -> OperatorRequest:
     )
 
 
-def read_span(raw: Any) -> timedelta:
+def read_span(words: tuple[Any, ...]) -> timedelta:
     """Read for how long to snooze, from ``"30m"`` or ``{"for": "30m"}`` (also ``"span"``).
 
     Raises:
         NotUnderstood: there is no duration, or it is negative or longer than a week.
     """
+    raw = words[0] if words else None
     text = raw
     if isinstance(raw, dict):
         text = raw.get("span") or raw.get("for")

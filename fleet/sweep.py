@@ -1,4 +1,4 @@
-"""From the readings of a shard to what it remembers, whom it reports, and what it tells a person."""
+"""From the readings of a shard to what it remembers, whom it reports, and whom it tells."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,6 +22,10 @@ from fleet.verdicts import ACTIONABLE, ALERT_ONLY, GOOD, OWNERS, Verdict
 
 #: Verdicts that may wait until morning; every other one that only a person can mend pages.
 _CAN_WAIT = frozenset({Verdict.STALLED, Verdict.SKEWED})
+#: What a machine that is off on purpose shows: no record, or the last one it left.
+_OFF_LOOKS_LIKE = frozenset({Verdict.MISSING, Verdict.SILENT})
+#: So many reasons are kept for whoever looks; a shard that is bad as a whole needs no more.
+_MOST_WHYS = 100
 
 
 @dataclass(frozen=True)
@@ -46,17 +50,19 @@ def judge_shard(
         at=at,
         version=seen.version,
         servers={one.reading.server: one.memory for one in judged},
-        whys={
-            one.reading.server: one.finding.why[:200]
-            for one in judged
-            if one.finding.verdict not in GOOD
-        },
+        whys=dict(list(_whys(judged))[:_MOST_WHYS]),
     )
     return Judgement(
         result=result,
         reports=[report for one in judged for report in one.reports()],
         alerts=[alert for one in judged for alert in one.alerts()],
     )
+
+
+def _whys(judged: list["_Judged"]) -> Iterator[tuple[str, str]]:
+    for one in judged:
+        if one.finding.verdict not in GOOD:
+            yield one.reading.server, one.finding.why[:200]
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ class _Judged:
         verdict = self.memory.verdict
         if verdict is None or verdict not in ALERT_ONLY or not self._changed or self.paused:
             return
-        if verdict is Verdict.MISSING and self.policy.expected_off:
+        if self.policy.expected_off and verdict in _OFF_LOOKS_LIKE:
             return
         yield AlertMessage(
             server=self.reading.server,

@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from fleet.readings import Reading
     from fleet.remediation import markdown
-    from fleet.verdicts import Verdict
+    from fleet.verdicts import GOOD, Verdict
 
 _KEPT_MOMENTS = 60
 _KEPT_ANSWERS = 40
@@ -41,6 +41,8 @@ class Book:
         self.verdict: Verdict | None = carried.incident.verdict if carried else None
         self.job: str | None = carried.incident.job if carried else None
         self.closed_at: datetime | None = None
+        #: The last sweep that spoke said it is well, after all that this run did.
+        self.well = False
         self._next_step = ""
         self._next_at: datetime | None = None
         self._searchable = request.search_attributes
@@ -78,6 +80,7 @@ class Book:
             f" ({observation.reading.brief()})"
         )
         self.job = observation.reading.job or self.job
+        self.well = observation.verdict in GOOD - {Verdict.LOADING, Verdict.RESTARTED}
 
     def read(self, reading: Reading, said: str) -> None:
         self.note(f"fresh reading: {said} ({reading.brief()})")

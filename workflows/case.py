@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from fleet.contracts import AlertMessage, Incident, RemediationInput, Severity, incident_id
@@ -16,6 +17,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.book import Book
     from workflows.hands import Hands, Interrupted
     from workflows.orders import Orders
+
+#: The shortest timer that is worth its events.
+LEAST = timedelta(milliseconds=50)
 
 
 class Case:
@@ -42,14 +46,18 @@ class Case:
     async def sleep(
         self, until: datetime, summary: str, wake: Callable[[], bool] | None = None
     ) -> None:
-        """Wait until a moment; less long where ``wake`` turns true or a person cancels."""
-        left = until - workflow.now()
-        if left > timedelta(0):
+        """Wait until a moment; less long where ``wake`` turns true or a person cancels.
+
+        A timer may fire a fraction early. Whoever looped on that would spin, so it is waited out.
+        """
+
+        def roused() -> bool:
+            return self.orders.stop or (wake is not None and wake())
+
+        while not roused() and (left := until - workflow.now()) > timedelta(0):
             with suppress(asyncio.TimeoutError):
                 await workflow.wait_condition(
-                    lambda: self.orders.stop or (wake is not None and wake()),
-                    timeout=left,
-                    timeout_summary=summary[:190],
+                    roused, timeout=max(left, LEAST), timeout_summary=summary[:190]
                 )
         self.check()
 
@@ -69,23 +77,30 @@ class Case:
     async def tell(
         self, cause: str, severity: Severity, title: str, *, detail: str = "", next_step: str = ""
     ) -> None:
-        """Alert people, once a cause an incident, without waiting for the delivery."""
+        """Alert people, once a cause an incident, without waiting for the delivery.
+
+        An alert that can't even be started is noted; it never stops a remediation.
+        """
         incident, book = self.incident, self.book
-        told = await raise_alert(
-            AlertMessage(
-                server=self.server,
-                incident=incident.id,
-                cause=cause,
-                severity=severity,
-                title=title,
-                verdict=book.verdict,
-                since=incident.first_observed,
-                job=book.job,
-                next_step=next_step[:300],
-                detail=detail[:1000],
-                workflow_id=workflow.info().workflow_id,
+        try:
+            told = await raise_alert(
+                AlertMessage(
+                    server=self.server,
+                    incident=incident.id,
+                    cause=cause,
+                    severity=severity,
+                    title=title,
+                    verdict=book.verdict,
+                    since=incident.first_observed,
+                    job=book.job,
+                    next_step=next_step[:300],
+                    detail=detail[:1000],
+                    workflow_id=workflow.info().workflow_id,
+                )
             )
-        )
+        except FailureError as problem:
+            book.note(f"people could not be told ({cause}): {problem}")
+            return
         if not told:
             return
         book.note(f"{severity}: {title}")

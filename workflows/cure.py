@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet.readings import Reading, ReadStatus
     from fleet.remediation import is_old_record, verified
     from fleet.verdicts import Verdict
-    from workflows.case import Case, poll
+    from workflows.case import LEAST, Case, poll
     from workflows.hands import HostTrouble
 
 _LOOK_EVERY = timedelta(seconds=5)
@@ -134,9 +134,8 @@ class Cure:
             return None
 
     async def _firm(self, until: datetime, summary: str) -> None:
-        left = until - workflow.now()
-        if left > timedelta(0):
-            await workflow.sleep(left, summary=f"{summary} ({brief(left)})")
+        while (left := until - workflow.now()) > timedelta(0):
+            await workflow.sleep(max(left, LEAST), summary=f"{summary} ({brief(left)})")
 
 
 def _took_effect(before: HostState, now: HostState) -> bool:

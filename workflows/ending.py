@@ -4,7 +4,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
-    from fleet.contracts import CloseRequest, Outcome, Phase, Severity
+    from fleet.contracts import CloseRequest, CloseResult, Outcome, Phase, Severity
     from fleet.policy import Policy
     from fleet.remediation import HOLDS, MEANING, OVER, PAGES, QUIET, TRY_AGAIN, Decision
     from fleet.verdicts import ACTIONABLE
@@ -34,31 +34,38 @@ class Ending:
             book.answer(self._case.orders.cancel.id, late)
         self._case.answer_restart(f"not restarted: {decision.why}")
         book.closed_at = workflow.now()
-        book.enter(Phase.CLOSED, MEANING[outcome])
+        book.enter(Phase.CLOSED, "recovered later" if decision.recovered else MEANING[outcome])
 
     async def _book_the_end(
         self, decision: Decision, outcome: Outcome, policy: Policy, *, harmless: bool
     ) -> None:
-        """Leave with the guard what a later run must know. Where that fails, people are told."""
-        if self._book.incident is None:
+        """Leave with the guard what a later run must know. Where that fails, it is noted."""
+        book = self._book
+        if book.incident is None:
             return
-        was_bad = self._book.verdict in ACTIONABLE
+        never_bad = book.verdict not in ACTIONABLE
+        request = CloseRequest(
+            server=self._case.server,
+            incident=book.incident.id,
+            recovered=decision.recovered or outcome in OVER or never_bad or book.well,
+            hold=HOLDS.get(outcome),
+            hold_mode=policy.mode,
+            failed_try=outcome in TRY_AGAIN,
+            no_effect=harmless,
+            retry_delays=list(policy.retry_delays),
+        )
         try:
-            result = await self._case.hands.close(
-                CloseRequest(
-                    server=self._case.server,
-                    incident=self._book.incident.id,
-                    recovered=decision.recovered or outcome in OVER or not was_bad,
-                    hold=HOLDS.get(outcome),
-                    hold_mode=policy.mode,
-                    failed_try=outcome in TRY_AGAIN,
-                    no_effect=harmless,
-                    retry_delays=list(policy.retry_delays),
-                )
-            )
+            result = await self._case.hands.close(request)
+            if book.well and not request.recovered:
+                # A sweep spoke while the hold was being booked; it would never be lifted again.
+                await self._case.hands.close(request.model_copy(update={"recovered": True}))
+                return
         except ActivityError as problem:
-            self._book.note(f"the guard could not be told: {problem.cause}")
+            book.note(f"the guard could not be told: {problem.cause}")
             return
+        await self._tell_next_try(result)
+
+    async def _tell_next_try(self, result: CloseResult) -> None:
         if result.out_of_tries:
             await self._case.tell(
                 "gave_up",

@@ -1,5 +1,6 @@
 """The story of a remediation: persist, recheck at the last moment, take budget, restart, verify."""
 
+import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
@@ -52,7 +53,6 @@ class Healing:
         self._proved_harmless = False
         self._held = False
         self._prepared: int | None = None
-        self._announced: int | None = None
         self._policy: Policy | None = None
 
     async def run(self) -> None:
@@ -79,7 +79,8 @@ class Healing:
         rounds = 0
         while True:
             policy = self._policy = await self._decide.persist()
-            await self._prepare(policy)
+            restarts = self._case.incident.restarts
+            await self._prepare()
             decision, facts = await self._decide.recheck()
             if decision.next is Next.END:
                 return decision
@@ -93,6 +94,8 @@ class Healing:
                 return Decision.end(Outcome.DRY_RUN, "everything but the command was done")
             elif (done := await self._act(facts)) is not None:
                 return done
+            elif self._case.incident.restarts > restarts:
+                rounds = 0
             elif (rounds := rounds + 1) > _ROUNDS:
                 return Decision.end(
                     Outcome.HANDED_OVER, "the facts changed before every try to act"
@@ -112,7 +115,6 @@ class Healing:
         incident = self._book.incident = opened.incident
         self._book.detected_at = workflow.now()
         self._case.beat = incident.beat
-        self._orders.changed = False
         self._book.job = incident.job or self._book.job
         if self.first is not None:
             same = incident.verdict is self.first.verdict
@@ -141,6 +143,7 @@ class Healing:
             return
         policy = (await self._decide.spec())[1].policy
         verdict, wait = self.first.verdict, policy.persistence(self.first.verdict)
+        self._book.enter(Phase.ANNOUNCING, "people are told that it is confirmed")
         await self._case.tell(
             "confirmed",
             Severity.NOTICE,
@@ -148,20 +151,14 @@ class Healing:
             next_step=f"restart when it has been so for {brief(wait)}, unless it recovers",
         )
 
-    async def _prepare(self, policy: Policy) -> None:
-        """Evidence and word before the act; neither costs budget, neither can block."""
+    async def _prepare(self) -> None:
+        """Evidence before the act; its failure costs no budget and blocks nothing."""
         restarts = self._case.incident.restarts
         if restarts and not self._attempts:
             await self._not_recovered("an earlier run of this incident had restarted it")
-        if self._prepared != restarts:
-            self._prepared = restarts
-            await self._collect()
-        may_act = policy.mode is Mode.ACT or self._orders.approved or self._orders.by_hand
-        if may_act and self._announced != restarts:
-            self._announced = restarts
-            await self._announce()
-
-    async def _collect(self) -> None:
+        if self._prepared == restarts:
+            return
+        self._prepared = restarts
         self._book.enter(Phase.COLLECTING, "logs are saved before a restart destroys them")
         evidence = await self._hands.evidence(self._case.incident.id)
         lacking = f"; missing: {', '.join(evidence.missing)}" if evidence.missing else ""
@@ -169,12 +166,11 @@ class Healing:
 
     async def _announce(self) -> None:
         step = self._case.incident.restarts + 1
-        self._book.enter(Phase.ANNOUNCING, "people are told before the command")
         await self._case.tell(
             "restarting" if step == 1 else f"restarting-{step}",
             Severity.NOTICE,
-            f"{self._case.server} is about to be restarted (restart {step} of this incident)",
-            next_step="one last look, the budget, the command; then the cooldown",
+            f"{self._case.server} is being restarted (restart {step} of this incident)",
+            next_step="a cooldown, then the restart is verified",
         )
 
     async def _act(self, facts: Facts) -> Decision | None:
@@ -189,12 +185,16 @@ class Healing:
             await self._give_back(key, "what was read went stale before the command")
             return None
         self._orders.committed = True
+        # Beside the command, not before it: nothing may age the facts that it rests on.
+        telling = asyncio.create_task(self._announce())
         try:
             done = await self._cure.restart(facts, key)
         except NotSent as problem:
             self._orders.committed = False
             await self._give_back(key, f"nothing was sent: {problem.kind}")
             return self._not_sent(problem)
+        finally:
+            await telling
         if isinstance(done, NoEffect):
             self._proved_harmless = done.proved
             return Decision.end(Outcome.RESTART_FAILED, done.why)

@@ -10,6 +10,8 @@ from typing import Any
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
+    from pydantic import ValidationError
+
     from fleet import operator
     from fleet.contracts import (
         REMEDIATION,
@@ -64,21 +66,27 @@ class Remediation:
         return self._book.status()
 
     @workflow.signal(description="A sweep's confirmed verdict; sent by steady itself")
-    def observe(self, observation: Observation) -> None:
+    def observe(self, *words: Any) -> None:
+        try:
+            observation = Observation.model_validate(words[0] if words else None)
+        except ValidationError:
+            self._book.note("observe: not understood; only steady itself sends this signal")
+            return
         if observation.key and observation.key in self._heard:
             return
         self._heard.add(observation.key)
         self._book.saw(observation)
+        known = self._book.verdict
+        if observation.verdict in GOOD or known not in (None, observation.verdict):
+            self._orders.changed = True
         if observation.verdict in ACTIONABLE:
             self._healing.first = self._healing.first or observation
             if self._book.incident is not None:
                 self._book.adopt(observation.verdict, observation.since)
-        if observation.verdict in GOOD or observation.verdict in ACTIONABLE:
-            self._orders.changed = True
 
     @workflow.signal(description='End the incident: {"who": "...", "why": "..."}')
-    def cancel(self, request: Any = None) -> None:
-        order = operator.read_request(request)
+    def cancel(self, *words: Any) -> None:
+        order = operator.read_request(words)
         if self._orders.committed:
             self._orders.no_more = True
             self._book.note(f"cancel {operator.by(order)}: too late, the command was sent")
@@ -88,8 +96,8 @@ class Remediation:
         self._orders.cancel = order
 
     @workflow.signal(description='Restart without waiting: {"who": "...", "why": "..."}')
-    def restart_now(self, request: Any = None) -> None:
-        order = operator.read_request(request)
+    def restart_now(self, *words: Any) -> None:
+        order = operator.read_request(words)
         if self._orders.committed:
             self._book.note(f"restart_now {operator.by(order)}: a restart is under way already")
             self._book.answer(order.id, "a restart is under way already")
@@ -98,10 +106,10 @@ class Remediation:
         self._orders.restart_now = order
 
     @workflow.signal(description='Wait before acting: {"who": "...", "why": "...", "for": "30m"}')
-    def snooze(self, request: Any = None) -> None:
-        order = operator.read_request(request)
+    def snooze(self, *words: Any) -> None:
+        order = operator.read_request(words)
         try:
-            span = operator.read_span(request)
+            span = operator.read_span(words)
         except operator.NotUnderstood as problem:
             self._book.note(f"snooze {operator.by(order)} not understood: {problem}")
             self._book.answer(order.id, f"not understood: {problem}")
@@ -117,8 +125,8 @@ class Remediation:
         self._book.answer(order.id, f"snoozed until {until:%Y-%m-%d %H:%M:%S} UTC")
 
     @workflow.signal(description='Allow the restart (mode approve): {"who": "...", "why": "..."}')
-    def approve(self, request: Any = None) -> None:
-        order = operator.read_request(request)
+    def approve(self, *words: Any) -> None:
+        order = operator.read_request(words)
         if self._orders.committed:
             self._book.note(
                 f"approve {operator.by(order)}: nothing to approve, the command was sent"

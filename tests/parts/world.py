@@ -1,6 +1,6 @@
 """One server and its host as fakes on virtual time, for the remediation's own logic.
 
-The guard and the alerts are the real workflows. What is faked is what has no place on a
+The guard is the real workflow. What is faked is what has no place on a
 time-skipping server: the fleet's policy, the heartbeat record, and the host.
 """
 
@@ -17,8 +17,8 @@ from temporalio.testing import WorkflowEnvironment
 from fleet.config import DockerRestart, Host, RedisSource, ServerSpec
 from fleet.contracts import (
     REMEDIATION,
+    TASK_QUEUE,
     AlertMessage,
-    AlertResult,
     Effect,
     Evidence,
     EvidenceRequest,
@@ -35,6 +35,7 @@ from fleet.contracts import (
     RestartResult,
     ServerRequest,
     Severity,
+    alert_id,
     remediation_id,
 )
 from fleet.policy import Policy
@@ -109,7 +110,7 @@ class World:
             REMEDIATION,
             RemediationInput(server=self.server),
             id=remediation_id(self.server),
-            task_queue=self.server,
+            task_queue=TASK_QUEUE,
             start_signal=signal,
             start_signal_args=[argument],
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
@@ -175,9 +176,7 @@ class World:
             host=Host(address="127.0.0.1", user="ops", key="/key"),
             policy=self.policy,
         )
-        return PresentPolicy(
-            version=1, spec=spec if self.in_fleet else None, pause=self.pause
-        )
+        return PresentPolicy(version=1, spec=spec if self.in_fleet else None, pause=self.pause)
 
     @activity.defn
     async def read_server(self, request: ServerRequest) -> Reading:
@@ -217,10 +216,13 @@ class World:
                 "connection refused", type=HostErrorType.UNREACHABLE, non_retryable=True
             )
 
-    @activity.defn
-    async def deliver(self, message: AlertMessage) -> AlertResult:
+    async def write_down(self, message: AlertMessage) -> bool:
+        """Stand in for ``raise_alert``: once a cause an incident."""
+        name = alert_id(message.incident, message.cause)
+        if name in (alert_id(told.incident, told.cause) for told in self.told):
+            return False
         self.told.append(message)
-        return AlertResult(delivered=True, attempts=1)
+        return True
 
     @property
     def activities(self) -> list[Callable[..., Any]]:
@@ -230,5 +232,4 @@ class World:
             self.inspect_host,
             self.collect_evidence,
             self.restart_server,
-            self.deliver,
         ]
