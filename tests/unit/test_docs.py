@@ -119,8 +119,9 @@ def test_the_readme_lists_every_verdict_that_can_be_given_with_its_owner_and_why
     )
 
 
-def test_every_phase_is_explained_in_the_order_in_which_it_comes() -> None:
-    assert [names(row[0])[0] for row in table(INCIDENT, "phases")] == [p.value for p in Phase]
+def test_every_phase_is_explained() -> None:
+    explained = [names(row[0])[0] for row in table(INCIDENT, "phases")]
+    assert sorted(explained) == sorted(phase.value for phase in Phase)
 
 
 def test_every_outcome_is_listed_with_its_meaning() -> None:
