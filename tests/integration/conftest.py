@@ -1,10 +1,11 @@
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.parts import docker as docker_part
 from tests.parts import needs
+from tests.parts import rig as rig_part
 from tests.parts import sshd as sshd_part
 
 
@@ -30,3 +31,20 @@ def docker() -> Iterator[docker_part.Docker]:
 @pytest.fixture
 def state_dir(tmp_path: Path) -> Path:
     return tmp_path / "state"
+
+
+@pytest.fixture(scope="session")
+async def shared_rig(
+    tmp_path_factory: pytest.TempPathFactory,
+    docker: docker_part.Docker,
+    sshd: sshd_part.Sshd,
+) -> AsyncIterator[rig_part.Rig]:
+    async with rig_part.whole(tmp_path_factory.mktemp("rig"), docker, sshd) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+async def rig(shared_rig: rig_part.Rig) -> rig_part.Rig:
+    """A whole steady on real parts, with one worker; needs ``openssh-server`` and ``docker.io``."""
+    await shared_rig.only_worker()
+    return shared_rig

@@ -1,0 +1,409 @@
+"""A whole small steady on real parts, with containers that can be frozen and what became of them.
+
+Temporal on a file, Valkey, sshd, dockerd, a webhook that receives, and ``steady worker`` as a
+process of its own, so that each of them can die.
+"""
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecution, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities.guards import GuardReader
+from fleet.actions import Host
+from fleet.config import Fleet
+from fleet.contracts import (
+    STATUS_QUERY,
+    ApplyRequest,
+    GuardState,
+    Phase,
+    RemediationStatus,
+    Severity,
+    remediation_id,
+)
+from tests.parts import receiver as receiver_part
+from tests.parts.docker import Docker
+from tests.parts.receiver import Receiver
+from tests.parts.sshd import Sshd
+from tests.parts.stores import StoreServer, valkey
+from tests.parts.temporal import DevServer, dev_server
+from worker.apply import apply_fleet
+
+REPOSITORY = Path(__file__).parents[2]
+STEADY = Path(sys.executable).with_name("steady")
+
+#: Minutes as seconds. What is compared with a clock of another process has room for a busy machine.
+SHORTENED: dict[str, Any] = {
+    "stale_after": "2s",
+    "persist_hung": "2s",
+    "persist_error": "5s",
+    "reading_max_age": "10s",
+    "cooldown": "3s",
+    "verify_after": "3s",
+    "load_limit": "60s",
+    "budget": {"limit": 3, "window": "24h"},
+    "retry_delays": ["0s", "2s"],
+    "escalated_reads": ["2s"],
+}
+_NOBODY = {
+    "source": {"kind": "redis", "key": "worker:nobody"},
+    "policy": {"expected_off": True},
+}
+_WORKING_WITHIN = 30.0
+_LOOK_EVERY = 0.2
+
+
+async def until(is_so: Callable[[], Awaitable[bool]], what: str, within: float = 40) -> None:
+    """Wait for something that must come; ``within`` seconds are far more than it takes."""
+    deadline = time.monotonic() + within
+    while not await is_so():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"it did not come in {within:g} s: {what}")
+        await asyncio.sleep(_LOOK_EVERY)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A server to be: what differs from the shortened policy, and how its host is reached.
+
+    ``stop`` is how long a frozen container takes to be stopped: it can't hear SIGTERM.
+    """
+
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    stop: str = "1s"
+    host: Host | None = None
+    cli: Sequence[str] = ()
+    boot: float = 0.3
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What docker says of a container; ``starts`` are the times that its process was started."""
+
+    identity: str
+    started: str
+    status: str
+    starts: int
+
+
+class Server:
+    """One container with a heartbeat worker, its incident, and what people were told of it."""
+
+    def __init__(self, rig: "Rig", name: str, plan: Plan) -> None:
+        self.rig, self.name, self.plan = rig, name, plan
+
+    @property
+    def handle(self) -> WorkflowHandle[Any, Any]:
+        return self.rig.client.get_workflow_handle(remediation_id(self.name))
+
+    # --- what a test does to it -------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Start its container, and wait for the first heartbeat."""
+        await asyncio.to_thread(self.rig.start_container, self.name, self.plan.boot)
+        await until(self._publishes, f"the first heartbeat of {self.name}")
+
+    async def freeze(self) -> None:
+        await self.rig.docker_do("kill", "--signal", "STOP", self.name)
+
+    async def thaw(self) -> None:
+        await self.rig.docker_do("kill", "--signal", "CONT", self.name)
+
+    async def _publishes(self) -> bool:
+        with self.rig.store.client() as store:
+            return bool(await asyncio.to_thread(store.exists, f"worker:{self.name}"))
+
+    # --- what became of it ------------------------------------------------------------------------
+
+    async def facts(self) -> Facts:
+        shown = await asyncio.to_thread(self.rig.docker.inspect, self.name)
+        state = shown["State"]
+        logs = await asyncio.to_thread(self.rig.container_log, self.name)
+        began = logs.count(f"loading {self.name} ")
+        return Facts(shown["Id"], state["StartedAt"], state["Status"], began)
+
+    async def status(self) -> RemediationStatus | None:
+        """Of its newest remediation; none where there was none, or no worker answers."""
+        try:
+            found: RemediationStatus = await self.handle.query(
+                STATUS_QUERY, result_type=RemediationStatus
+            )
+        except RPCError as problem:
+            if problem.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        return found
+
+    async def comes_to(self, *phases: Phase, within: float = 40) -> RemediationStatus:
+        """Wait until its remediation is in one of the phases."""
+        seen: list[RemediationStatus | None] = [None]
+
+        async def is_there() -> bool:
+            seen[0] = await self.status()
+            return seen[0] is not None and seen[0].phase in phases
+
+        try:
+            await until(is_there, f"{self.name}: {', '.join(phases)}", within)
+        except AssertionError as problem:
+            raise AssertionError(f"{problem}: {seen[0]!r}") from None
+        assert seen[0] is not None
+        return seen[0]
+
+    async def ends(self, within: float = 60) -> RemediationStatus:
+        """Wait until its remediation has ended."""
+        return await self.comes_to(Phase.CLOSED, within=within)
+
+    async def guard(self) -> GuardState:
+        state = await GuardReader(self.rig.client).state(self.name)
+        assert state is not None, f"{self.name} has no guard"
+        return state
+
+    async def runs(self) -> list[WorkflowExecution]:
+        """Every run of its remediation, oldest first."""
+        found = self.rig.client.list_workflows(f"WorkflowId = '{remediation_id(self.name)}'")
+        return sorted([run async for run in found], key=lambda run: run.start_time)
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        """The alerts that arrived, in the order in which their incidents raised them."""
+        posted = [request.json() for request in self.rig.inbox.received]
+        return [alert for alert in posted if alert["server"] == self.name]
+
+    @property
+    def causes(self) -> list[str]:
+        return sorted(alert["cause"] for alert in self.told)
+
+    @property
+    def pages(self) -> list[str]:
+        paged = [alert for alert in self.told if alert["severity"] == Severity.PAGE]
+        return sorted(alert["cause"] for alert in paged)
+
+    async def is_told(self, *causes: str, within: float = 20) -> None:
+        """Wait until each cause has arrived; nobody else waits for an alert."""
+
+        async def has_come() -> bool:
+            return set(causes) <= set(self.causes)
+
+        try:
+            await until(has_come, f"alerts of {self.name}: {causes}", within)
+        except AssertionError as problem:
+            raise AssertionError(f"{problem}; came: {self.causes}") from None
+
+
+@dataclass
+class Working:
+    """A worker that runs as a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def kill(self) -> None:
+        """End it as a power cut does."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, order: signal.Signals) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(order)
+        try:
+            self.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def is_working(self) -> bool:
+        said = self.log.read_text(errors="replace")
+        assert self.process.poll() is None, f"the worker ended: {said[-3000:]}"
+        return '"working"' in said
+
+
+@dataclass
+class Rig:
+    """The parts, running. Tests share them; each brings servers of its own with ``fleet``."""
+
+    folder: Path
+    temporal: DevServer
+    store: StoreServer
+    client: Client
+    docker: Docker
+    sshd: Sshd
+    inbox: Receiver
+    workers: list[Working] = field(default_factory=list)
+    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+
+    async def start_worker(
+        self, *argv: str, variables: Mapping[str, str] | None = None
+    ) -> Working:
+        """Run ``steady worker``, or another program in its place, until it works."""
+        log = self.folder / f"worker-{next(self._numbers)}.log"
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                argv or (str(STEADY), "worker"),
+                env=self.variables | dict(variables or {}),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+            )
+        working = Working(process, log)
+        self.workers.append(working)
+
+        async def works() -> bool:
+            return working.is_working()
+
+        await until(works, "a worker that works", _WORKING_WITHIN)
+        return working
+
+    async def only_worker(self) -> Working:
+        """Exactly one ``steady worker``, whatever a test before left."""
+        alive = [each for each in self.workers if each.process.poll() is None]
+        for each in alive[1:]:
+            await asyncio.to_thread(each.stop)
+        self.workers = alive[:1]
+        return alive[0] if alive else await self.start_worker()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of every process of this steady."""
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("TEMPORAL_", "STEADY_"))
+        }
+        return inherited | {
+            "PYTHONPATH": str(REPOSITORY),
+            "TEMPORAL_ADDRESS": self.temporal.address,
+            "STEADY_STATE_DIR": str(self.folder / "state"),
+            "STEADY_EMBEDDED_STORE": self.store.url,
+            "STEADY_GRACEFUL_SHUTDOWN": "5s",
+            "STEADY_LOG_FORMAT": "json",
+        }
+
+    async def steady(self, *arguments: str) -> tuple[int, str]:
+        """Run a command of steady; its exit code and what it printed."""
+        process = await asyncio.create_subprocess_exec(
+            STEADY,
+            *arguments,
+            env=self.variables,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        out, _ = await process.communicate()
+        return process.returncode or 0, out.decode()
+
+    @asynccontextmanager
+    async def fleet(
+        self, plans: Mapping[str, Plan], sweep: str = "1s"
+    ) -> AsyncIterator[dict[str, Server]]:
+        """Run a container for each plan and watch them, and nothing else, until the body ends."""
+        number = next(self._numbers)
+        servers = {
+            label: Server(self, f"{label}-{number}", plan) for label, plan in plans.items()
+        }
+        try:
+            await asyncio.gather(*(server.run() for server in servers.values()))
+            await self._apply(servers.values(), sweep)
+            yield servers
+        finally:
+            await self._apply([], sweep)
+            for server in servers.values():
+                await self.docker_do("rm", "--force", server.name)
+
+    async def _apply(self, servers: "Sequence[Server] | Any", sweep: str) -> None:
+        hosts = {server.name: server.plan.host or self.sshd.host() for server in servers}
+        fleet = Fleet.model_validate(
+            {
+                "fleet": {"name": "rig", "sweep_every": sweep},
+                "alerts": {"webhook": {"file": str(self.folder / "webhook")}},
+                "defaults": SHORTENED,
+                "hosts": {name: host.model_dump() for name, host in hosts.items()},
+                "servers": {server.name: self._entry(server) for server in servers}
+                or {"nobody": _NOBODY},
+            }
+        )
+        await apply_fleet(self.client, ApplyRequest(fleet=fleet, search_attributes=True))
+
+    def _entry(self, server: Server) -> dict[str, Any]:
+        return {
+            "source": {"kind": "redis", "key": f"worker:{server.name}"},
+            "restart": {
+                "kind": "docker",
+                "host": server.name,
+                "name": server.name,
+                "stop_timeout": server.plan.stop,
+                "cli": [*(server.plan.cli or self.docker.cli)],
+            },
+            "policy": dict(server.plan.policy),
+        }
+
+    def start_container(self, name: str, boot: float = 0.3) -> None:
+        """A simulated worker in a job without end, so that it freezes in ``processing``."""
+        words = {"url": self.store.url, "key": f"worker:{name}", "name": name, "boot": boot}
+        words |= {"job": 36000, "interval": 0.3}
+        self.docker.run_container(
+            name,
+            [sys.executable, "-m", "simulator.heartbeat"]
+            + [f"--{word}={value}" for word, value in words.items()],
+            env={"PYTHONPATH": str(REPOSITORY)},
+            options=[f"--volume={REPOSITORY}:{REPOSITORY}:ro"],
+        )
+
+    def container_log(self, name: str) -> str:
+        done = subprocess.run(
+            [*self.docker.cli, "logs", name],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=30,
+            check=True,
+        )
+        return done.stdout.decode(errors="replace")
+
+    async def docker_do(self, *arguments: str) -> str:
+        """Run docker beside the loop, which carries the wires."""
+        return await asyncio.to_thread(self.docker, *arguments)
+
+    def script(self, name: str, content: str) -> str:
+        """A program for the host, in whose text ``DOCKER`` is the way to the daemon."""
+        program = self.folder / f"{name}-{next(self._numbers)}"
+        program.write_text(content.replace("DOCKER", " ".join(self.docker.cli)))
+        program.chmod(0o755)
+        return str(program)
+
+
+@asynccontextmanager
+async def whole(folder: Path, docker: Docker, sshd: Sshd) -> AsyncIterator[Rig]:
+    """Start everything and one worker; end everything with the body."""
+    folder.mkdir(parents=True, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        temporal = await stack.enter_async_context(dev_server(folder / "temporal", in_file=True))
+        # Its records outlive its end, as those of a Redis that was restarted do.
+        store = stack.enter_context(valkey(folder / "valkey", "--appendonly", "yes"))
+        inbox = stack.enter_context(receiver_part.receiver())
+        (folder / "webhook").write_text(inbox.url())
+        rig = Rig(folder, temporal, store, await temporal.client(), docker, sshd, inbox)
+        try:
+            await rig.start_worker()
+            yield rig
+        finally:
+            for working in rig.workers:
+                await asyncio.to_thread(working.stop)
+
+
+def holds(*places: tuple[str, str, str]) -> dict[str, str]:
+    """For ``tests.parts.held_worker``: each a server, an activity, and ``before`` or ``after``."""
+    return {"HOLDS": json.dumps(places)}
