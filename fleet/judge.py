@@ -53,6 +53,7 @@ class Memory(BaseModel):
     that it was seen by a sweep that only looked. ``beat`` is the last heartbeat that was read.
     ``progress`` and ``process`` are digests. ``moved`` is when the progress marker last changed
     during work, and ``loading`` when the present load was first seen, by the observer's clock.
+    ``owed`` is 1 where the verdict is for people and a pause or ``expected_off`` kept it from them.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -68,6 +69,7 @@ class Memory(BaseModel):
     process: str | None = Field(default=None, max_length=_DIGEST)
     moved: AwareDatetime | None = None
     loading: AwareDatetime | None = None
+    owed: int = Field(default=0, ge=0, le=1)
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

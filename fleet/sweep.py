@@ -73,6 +73,7 @@ class _Judged:
     was: Verdict | None
     policy: Policy
     paused: bool
+    tells: bool
     run: str
 
     @property
@@ -110,9 +111,7 @@ class _Judged:
 
     def alerts(self) -> Iterator[AlertMessage]:
         verdict = self.memory.verdict
-        if verdict is None or verdict not in ALERT_ONLY or not self._changed or self.paused:
-            return
-        if self.policy.expected_off and verdict in _OFF_LOOKS_LIKE:
+        if verdict is None or not self.tells:
             return
         yield AlertMessage(
             server=self.reading.server,
@@ -133,15 +132,30 @@ def _judge(reading: Reading, seen: SweepReadings, before: SweepResult | None, ru
     policy = seen.policies[seen.policy_of[reading.server]]
     memory, finding = observe(reading, then, policy, seen.interval)
     pause = seen.paused.get(reading.server)
+    paused = pause is not None and pause.until > reading.at
+    owed = _is_owed(memory, then)
+    quiet = paused or _is_off_on_purpose(memory, policy) or finding.verdict is not memory.verdict
     return _Judged(
         reading=reading,
         finding=finding,
-        memory=memory,
+        memory=memory.model_copy(update={"owed": int(owed and quiet)}),
         was=then.verdict if then is not None else None,
         policy=policy,
-        paused=pause is not None and pause.until > reading.at,
+        paused=paused,
+        tells=owed and not quiet,
         run=run,
     )
+
+
+def _is_owed(memory: Memory, then: Memory | None) -> bool:
+    """Whether people have yet to hear of the verdict: it is new, or was kept quiet until now."""
+    if memory.verdict not in ALERT_ONLY:
+        return False
+    return then is None or then.verdict is not memory.verdict or then.owed > 0
+
+
+def _is_off_on_purpose(memory: Memory, policy: Policy) -> bool:
+    return policy.expected_off and memory.verdict in _OFF_LOOKS_LIKE
 
 
 def is_too_old(asked: datetime, now: datetime, seen: SweepReadings) -> bool:

@@ -434,6 +434,7 @@ def test_a_memory_is_never_over_300_bytes_and_800_of_them_fit_into_a_shard() -> 
         progress="a" * 8,
         process="b" * 8,
         moved=odd,
+        owed=1,
     )
     assert size(most) <= 300
     names = [f"gpu-worker-node-{n:04}" for n in range(800)]
