@@ -87,7 +87,12 @@ class Ending:
             return
         await self._case.tell(
             str(outcome),
-            Severity.PAGE if outcome in PAGES else Severity.NOTICE,
+            self._severity(outcome),
             f"{server}: {MEANING[outcome]}",
             detail=decision.why,
         )
+
+    def _severity(self, outcome: Outcome) -> Severity:
+        """A person whose order for a healthy server was refused has read it already."""
+        refused = outcome is Outcome.BUDGET_EXHAUSTED and self._book.verdict not in ACTIONABLE
+        return Severity.PAGE if outcome in PAGES and not refused else Severity.NOTICE

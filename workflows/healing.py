@@ -1,6 +1,7 @@
 """The story of a remediation: persist, recheck at the last moment, take budget, restart, verify."""
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
@@ -25,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
         Decision,
         Next,
     )
+    from fleet.verdicts import ACTIONABLE
     from workflows.book import Book
     from workflows.case import Case
     from workflows.cure import Cure, Facts, NoEffect, Restarted
@@ -77,36 +79,39 @@ class Healing:
         else:
             await self._begin()
         rounds = 0
-        while True:
+        while rounds <= _ROUNDS:
             policy = self._policy = await self._decide.persist()
             restarts = self._case.incident.restarts
             await self._prepare()
             decision, facts = await self._decide.recheck()
-            if decision.next is Next.END:
-                return decision
-            if decision.next is Next.APPROVAL:
-                await self._decide.approval(policy)
-            elif decision.next is Next.WAIT or facts is None:
-                await self._decide.pause(policy, decision.why)
-            elif decision.next is Next.BOOTING:
-                await self._decide.booting(facts, decision.why)
-            elif facts.policy.mode is Mode.DRY_RUN and not self._orders.by_hand:
-                return Decision.end(Outcome.DRY_RUN, "everything but the command was done")
-            elif (done := await self._act(facts)) is not None:
-                return done
-            elif self._case.incident.restarts > restarts:
-                rounds = 0
-            elif (rounds := rounds + 1) > _ROUNDS:
-                return Decision.end(
-                    Outcome.HANDED_OVER, "the facts changed before every try to act"
-                )
+            end = await self._follow(decision, facts, policy)
+            if end is not None:
+                return end
+            acted = self._case.incident.restarts > restarts
+            rounds = 0 if acted or decision.next is not Next.RESTART else rounds + 1
+        return Decision.end(Outcome.HANDED_OVER, "the facts changed before every try to act")
+
+    async def _follow(
+        self, decision: Decision, facts: Facts | None, policy: Policy
+    ) -> Decision | None:
+        """Go where the last look sends the incident; none where it has to be judged anew."""
+        if decision.next is Next.END:
+            return decision
+        if decision.next is Next.APPROVAL:
+            await self._decide.approval(policy)
+        elif decision.next is Next.WAIT or facts is None:
+            await self._decide.pause(policy, decision.why)
+        elif decision.next is Next.BOOTING:
+            await self._decide.booting(facts, decision.why)
+        elif facts.policy.mode is Mode.DRY_RUN and not self._orders.by_hand:
+            return Decision.end(Outcome.DRY_RUN, "everything but the command was done")
+        else:
+            return await self._act(facts)
+        return None
 
     async def _begin(self) -> None:
         """Hear why this run exists and open the incident with the guard, which keeps its clock."""
-        until = workflow.now() + _FIRST_WORD_WITHIN
-        await self._case.sleep(until, "whoever started this says why", self._knows_why)
-        if not self._knows_why():
-            raise Ended(Decision.end(Outcome.NOT_CONFIRMED, "nobody reported anything"))
+        await self._hear_why()
         opened = await self._hands.open(
             OpenRequest(
                 server=self._case.server, observation=self.first, by_hand=self._orders.by_hand
@@ -124,6 +129,8 @@ class Healing:
         if incident.hold is not None and not self._orders.by_hand and not opened.is_new:
             self._held = True
             raise Ended(Decision.end(HELD[incident.hold], f"held since before: {incident.hold}"))
+        # A cancel that came with the first word must leave its mark with the guard, so not earlier.
+        self._case.check()
         self._book.note(
             f"incident {incident.id} opened"
             if opened.is_new
@@ -134,6 +141,16 @@ class Healing:
             await self._case.sleep(opened.cooldown_until, "cooldown after an earlier restart")
         await self._decide.first_look()
         await self._tell_confirmed()
+
+    async def _hear_why(self) -> None:
+        with suppress(asyncio.TimeoutError):
+            await workflow.wait_condition(
+                self._knows_why,
+                timeout=_FIRST_WORD_WITHIN,
+                timeout_summary="whoever started this says why",
+            )
+        if not self._knows_why():
+            raise Ended(Decision.end(Outcome.NOT_CONFIRMED, "nobody reported anything"))
 
     def _knows_why(self) -> bool:
         return self.first is not None or self._orders.by_hand
@@ -223,6 +240,9 @@ class Healing:
             return key
         self._book.note(f"budget: refused, {took.why}")
         self._case.answer_restart(f"refused: {took.why}")
+        self._orders.restart_now = None
+        if self._book.verdict not in ACTIONABLE:
+            raise Ended(Decision.end(Outcome.BUDGET_EXHAUSTED, took.why))
         await self._case.tell(
             str(Outcome.BUDGET_EXHAUSTED),
             Severity.PAGE,

@@ -4,12 +4,14 @@ The guard is the real workflow. What is faked is what has no place on a
 time-skipping server: the fleet's policy, the heartbeat record, and the host.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio import activity
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
@@ -41,9 +43,13 @@ from fleet.contracts import (
 from fleet.policy import Policy
 from fleet.readings import Reading, WorkState, missing
 from fleet.verdicts import Verdict
+from workflows.remediation import Remediation
 
 #: Called just before an activity answers; may change the world, or raise.
 Hook = Callable[[], Awaitable[None] | None]
+
+
+MINUTE = timedelta(minutes=1)
 
 
 class World:
@@ -117,6 +123,43 @@ class World:
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
             result_type=RemediationStatus,
         )
+
+    async def end(self, handle: WorkflowHandle[Any, RemediationStatus]) -> RemediationStatus:
+        """Let time pass until the run has closed, and return its result.
+
+        In steps, and not by the time-skipping ``result()``: between a close and its answer that one
+        may skip to the next timer, which is the guard's own end ten years later.
+
+        Raises:
+            WorkflowFailureError: it was cancelled or terminated.
+            AssertionError: it is still open after two days.
+        """
+        plain = self.env.client.get_workflow_handle_for(
+            Remediation.run, handle.id, run_id=handle.result_run_id
+        )
+        for step in [MINUTE / 2] * 80 + [MINUTE * 20] * 150:
+            if (await plain.describe()).status is not WorkflowExecutionStatus.RUNNING:
+                return await plain.result()
+            await self.env.sleep(step)
+        message = "the remediation is still open after two days"
+        raise AssertionError(message)
+
+    async def end_of_given_up(
+        self, handle: WorkflowHandle[Any, RemediationStatus], sent: asyncio.Event
+    ) -> RemediationStatus:
+        """Let time pass until ``sent``, and then no more: an activity that a workflow gave up keeps
+        the time-skipping server from skipping ever again.
+        """
+        plain = self.env.client.get_workflow_handle_for(
+            Remediation.run, handle.id, run_id=handle.result_run_id
+        )
+        for _ in range(600):
+            if sent.is_set():
+                return await asyncio.wait_for(plain.result(), 10)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.env.sleep(timedelta(seconds=1)), 5)
+        message = "the moment to cancel never came"
+        raise AssertionError(message)
 
     @property
     def pages(self) -> list[str]:

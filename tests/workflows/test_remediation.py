@@ -29,14 +29,13 @@ from fleet.contracts import (
 from fleet.policy import Mode, Policy, RollingBudget
 from fleet.readings import WorkState
 from fleet.verdicts import Verdict
-from tests.parts.world import World
+from tests.parts.world import MINUTE, World
 from tests.workflows.conftest import TEST_SERVER
 from workflows.guard import ServerGuard
 from workflows.remediation import Remediation
 
 pytestmark = pytest.mark.anyio
 
-MINUTE = timedelta(minutes=1)
 PROMPT = Policy(budget=RollingBudget(limit=3, window=timedelta(hours=24)))
 
 Enter = Callable[..., AbstractAsyncContextManager[World]]
@@ -100,7 +99,7 @@ async def budget_used(world: World) -> int:
 async def test_a_hung_server_is_restarted_once_and_ends_resolved(world: Enter) -> None:
     async with world() as w:
         began = await w.now()
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.RESOLVED
         assert len(w.restarts) == 1
         assert await budget_used(w) == 1
@@ -118,7 +117,7 @@ async def test_the_old_record_starts_nothing_while_the_server_boots(world: Enter
         for n in range(2, 13):
             await w.env.sleep(MINUTE)
             await w.report(key=f"sweep-{n}")
-        status = await handle.result()
+        status = await w.end(handle)
         assert status.outcome is Outcome.RESOLVED
         assert len(w.restarts) == 1
 
@@ -126,7 +125,7 @@ async def test_the_old_record_starts_nothing_while_the_server_boots(world: Enter
 async def test_a_server_that_recovers_within_the_delay_is_never_touched(world: Enter) -> None:
     async with world() as w:
         w.recovers_at = await w.now() + MINUTE
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.RECOVERED
         assert w.restarts == []
         assert await budget_used(w) == 0
@@ -139,7 +138,7 @@ async def test_a_recovery_that_a_sweep_reports_ends_the_incident_at_once(world: 
         w.frozen_at = None
         await w.report(Verdict.BUSY, key="sweep-2")
         began = await w.now()
-        assert (await handle.result()).outcome is Outcome.RECOVERED
+        assert (await w.end(handle)).outcome is Outcome.RECOVERED
         assert await w.now() - began < MINUTE
 
 
@@ -150,7 +149,7 @@ async def test_a_recovery_one_moment_before_the_command_stops_it(world: Enter) -
             w.frozen_at = None
 
         w.before("collect_evidence", recover)
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.RECOVERED
         assert w.restarts == []
         assert await budget_used(w) == 0
@@ -159,7 +158,7 @@ async def test_a_recovery_one_moment_before_the_command_stops_it(world: Enter) -
 async def test_fifty_reports_of_one_hang_make_one_workflow_and_one_restart(world: Enter) -> None:
     async with world() as w:
         handles = await asyncio.gather(*(w.report(key=f"sweep-{n}") for n in range(50)))
-        await handles[0].result()
+        await w.end(handles[0])
         assert len({handle.first_execution_run_id for handle in handles}) == 1
         assert len(w.restarts) == 1
 
@@ -170,7 +169,7 @@ async def test_the_clock_of_an_incident_starts_at_the_first_observation(world: E
         handle = await w.report(since=began - timedelta(seconds=170))
         for n in range(2, 6):
             await w.report(since=began, key=f"sweep-{n}")
-        await handle.result()
+        await w.end(handle)
         assert w.restarts[0] - began < MINUTE
 
 
@@ -185,14 +184,14 @@ async def test_a_cure_that_does_not_help_pages_once_and_stops_at_the_budget(worl
         assert len(w.restarts) == 3
         assert w.pages == ["not_recovered", "budget_exhausted"]
         w.frozen_at = None
-        assert (await handle.result()).outcome is Outcome.BUDGET_EXHAUSTED
+        assert (await w.end(handle)).outcome is Outcome.BUDGET_EXHAUSTED
         assert w.causes[-1] == "recovered_later"
 
 
 async def test_the_fourth_hang_within_a_day_is_not_restarted(world: Enter) -> None:
     async with world() as w:
         for n in range(3):
-            status = await (await w.report(key=f"hang-{n}")).result()
+            status = await w.end(await w.report(key=f"hang-{n}"))
             assert status.outcome is Outcome.RESOLVED
             await w.freeze()
             w.recovers_at = None
@@ -222,7 +221,7 @@ async def test_an_explicit_error_has_thirty_minutes(
             await work_again()
         else:
             w.before("restart_server", work_again)
-        await handle.result()
+        await w.end(handle)
         assert len(w.restarts) == restarts
         if restarts:
             assert timedelta(minutes=30) <= w.restarts[0] - began < timedelta(minutes=32)
@@ -238,7 +237,7 @@ async def test_an_error_that_becomes_a_hang_gets_the_clock_of_the_hang(world: En
         await w.freeze()
         hung = await w.now()
         await w.report(Verdict.HUNG, since=hung, key="sweep-2")
-        status = await handle.result()
+        status = await w.end(handle)
         assert status.outcome is Outcome.RESOLVED
         assert 2 * MINUTE < w.restarts[0] - hung < 5 * MINUTE
 
@@ -248,12 +247,12 @@ async def test_a_host_that_cannot_be_reached_is_an_outcome_and_a_page_and_costs_
 ) -> None:
     async with world() as w:
         w.unreachable = True
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.RESTART_FAILED
         assert w.pages == ["restart_failed"]
         assert await budget_used(w) == 0
         w.unreachable = False
-        status = await (await w.report(key="sweep-2")).result()
+        status = await w.end(await w.report(key="sweep-2"))
         assert status.outcome is Outcome.RESOLVED
         assert status.incident is not None
 
@@ -267,7 +266,7 @@ async def test_a_connection_that_failed_before_the_command_gives_its_take_back(
             w.unreachable = True
 
         w.before("restart_server", cut)
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.RESTART_FAILED
         assert await budget_used(w) == 0
 
@@ -277,7 +276,7 @@ async def test_a_lost_connection_is_settled_by_the_host_and_not_called_failed(
 ) -> None:
     async with world() as w:
         w.effect = Effect.UNKNOWN
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.RESOLVED
         assert len(w.restarts) == 1
         assert await budget_used(w) == 1
@@ -286,7 +285,7 @@ async def test_a_lost_connection_is_settled_by_the_host_and_not_called_failed(
 async def test_a_lost_command_without_effect_is_told_and_keeps_its_take(world: Enter) -> None:
     async with world() as w:
         w.effect, w.takes_effect = Effect.UNKNOWN, False
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.RESTART_FAILED
         assert await budget_used(w) == 1
         assert w.pages == ["restart_failed"]
@@ -295,7 +294,7 @@ async def test_a_lost_command_without_effect_is_told_and_keeps_its_take(world: E
 async def test_a_command_that_fails_tells_a_person_at_once(world: Enter) -> None:
     async with world() as w:
         w.effect = Effect.FAILED
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.RESTART_FAILED
         assert w.pages == ["restart_failed"]
         assert w.restarts == []
@@ -311,7 +310,7 @@ async def test_what_somebody_stopped_is_never_started_by_us(
             w.status = status
 
         w.before("collect_evidence", stop)
-        ended = await (await w.report()).result()
+        ended = await w.end(await w.report())
         assert ended.outcome is Outcome.HANDED_OVER
         assert w.restarts == []
         assert w.pages == ["handed_over"]
@@ -324,7 +323,7 @@ async def test_a_container_that_was_replaced_goes_to_a_person(world: Enter) -> N
             w.container = "container-2"
 
         w.before("collect_evidence", replace)
-        assert (await (await w.report()).result()).outcome is Outcome.HANDED_OVER
+        assert (await w.end(await w.report())).outcome is Outcome.HANDED_OVER
         assert w.restarts == []
 
 
@@ -337,7 +336,7 @@ async def test_a_process_that_somebody_else_just_started_may_load(world: Enter) 
             w.recovers_at = w.started_at + 5 * MINUTE
 
         w.before("collect_evidence", restarted_by_somebody)
-        assert (await (await w.report()).result()).outcome is Outcome.RECOVERED
+        assert (await w.end(await w.report())).outcome is Outcome.RECOVERED
         assert w.restarts == []
         assert await budget_used(w) == 0
 
@@ -353,7 +352,7 @@ async def test_a_process_that_never_gets_through_its_boot_is_restarted_in_the_en
 
         w.before("collect_evidence", restarted_by_somebody)
         began = await w.now()
-        assert (await (await w.report()).result()).outcome is Outcome.RESOLVED
+        assert (await w.end(await w.report())).outcome is Outcome.RESOLVED
         assert w.restarts[0] - began > 10 * MINUTE
 
 
@@ -367,7 +366,7 @@ async def test_facts_that_went_stale_are_read_again_before_the_command(world: En
             w.before("inspect_host", outage)
 
         w.before("collect_evidence", at_the_last_look)
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.RESOLVED
         assert len(w.restarts) == 1
         assert await budget_used(w) == 1
@@ -376,14 +375,14 @@ async def test_facts_that_went_stale_are_read_again_before_the_command(world: En
 
 async def test_dry_run_does_everything_but_the_command(world: Enter) -> None:
     async with world(Policy(mode=Mode.DRY_RUN)) as w:
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.DRY_RUN
         assert (w.restarts, len(w.evidence), await budget_used(w)) == ([], 1, 0)
 
 
 async def test_alert_only_tells_and_prepares_nothing(world: Enter) -> None:
     async with world(Policy(mode=Mode.ALERT_ONLY)) as w:
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.ALERT_ONLY
         assert (w.restarts, w.evidence) == ([], [])
         assert w.pages == ["alert_only"]
@@ -396,7 +395,7 @@ async def test_approve_waits_for_a_person(world: Enter) -> None:
         assert (await handle.query(Remediation.status)).phase is Phase.APPROVING
         assert w.restarts == []
         await handle.signal(RemediationSignal.APPROVE, {"who": "ann", "why": "seen", "id": "a"})
-        status = await handle.result()
+        status = await w.end(handle)
         assert status.outcome is Outcome.RESOLVED
         assert len(w.restarts) == 1
         assert status.answers["a"] == "approved"
@@ -404,7 +403,7 @@ async def test_approve_waits_for_a_person(world: Enter) -> None:
 
 async def test_nobody_who_approves_is_an_outcome_too(world: Enter) -> None:
     async with world(Policy(mode=Mode.APPROVE)) as w:
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.NOT_APPROVED
         assert w.restarts == []
         assert w.pages == ["approval", "not_approved"]
@@ -423,7 +422,7 @@ async def test_what_the_present_policy_forbids_at_the_last_moment_is_not_done(
                 w.policy = Policy(mode=Mode.ALERT_ONLY)
 
         w.before("collect_evidence", forbid)
-        status = await (await w.report()).result()
+        status = await w.end(await w.report())
         expected = {
             "pause": Outcome.PAUSED,
             "remove": Outcome.REMOVED,
@@ -440,14 +439,17 @@ BEFORE_THE_COMMAND = ["present_policy", "read_server", "inspect_host", "collect_
 @pytest.mark.parametrize("step", BEFORE_THE_COMMAND)
 async def test_cancel_before_the_command_ends_it_untouched(world: Enter, step: str) -> None:
     async with world() as w:
-        client = w.env.client
-        handle = client.get_workflow_handle(remediation_id(w.server))
+        sent = asyncio.Event()
 
         async def cancel() -> None:
+            handle = w.env.client.get_workflow_handle(remediation_id(w.server))
             await handle.signal(RemediationSignal.CANCEL, {"who": "ann", "id": "c"})
+            sent.set()
+            await asyncio.sleep(1)  # under way still when the workflow gives the step up
 
         w.before(step, cancel)
-        status = await (await w.report()).result()
+        handle = await w.report()
+        status = await w.end_of_given_up(handle, sent)
         assert status.outcome is Outcome.CANCELLED
         assert status.answers["c"] == "cancelled"
         assert (w.restarts, await budget_used(w)) == ([], 0)
@@ -478,7 +480,7 @@ async def test_a_cancellation_from_temporal_cleans_up_like_the_signal(world: Ent
         await w.env.sleep(timedelta(seconds=30))
         await handle.cancel()
         with pytest.raises(WorkflowFailureError):
-            await handle.result()
+            await w.end(handle)
         status = await handle.query(Remediation.status)
         assert status.outcome is Outcome.CANCELLED
         assert w.restarts == []
@@ -491,12 +493,12 @@ async def test_a_cancelled_incident_stays_closed_until_a_person_reopens_it(world
     async with world() as w:
         handle = await w.report()
         await handle.signal(RemediationSignal.CANCEL, "not now")
-        assert (await handle.result()).outcome is Outcome.CANCELLED
-        again = await (await w.report(key="sweep-9")).result()
+        assert (await w.end(handle)).outcome is Outcome.CANCELLED
+        again = await w.end(await w.report(key="sweep-9"))
         assert again.outcome is Outcome.CANCELLED
         assert w.restarts == []
         by_hand = await w.order(RemediationSignal.RESTART_NOW, {"who": "ann", "id": "r"})
-        status = await by_hand.result()
+        status = await w.end(by_hand)
         assert status.outcome is Outcome.RESOLVED
         assert status.answers["r"].startswith("accepted")
         assert len(w.restarts) == 1
@@ -506,7 +508,7 @@ async def test_restart_now_does_not_wait_but_asks_the_budget(world: Enter) -> No
     async with world(Policy(budget=RollingBudget(limit=1, window=timedelta(hours=24)))) as w:
         began = await w.now()
         w.frozen_at = None
-        status = await (await w.order(RemediationSignal.RESTART_NOW, {"who": "ann"})).result()
+        status = await w.end(await w.order(RemediationSignal.RESTART_NOW, {"who": "ann"}))
         assert status.outcome is Outcome.RESOLVED
         assert w.restarts[0] - began < MINUTE
         handle = await w.order(RemediationSignal.RESTART_NOW, {"who": "ann", "id": "r"})
@@ -521,7 +523,7 @@ async def test_a_snooze_puts_the_act_off(world: Enter) -> None:
         handle = await w.report()
         began = await w.now()
         await handle.signal(RemediationSignal.SNOOZE, {"who": "ann", "for": "45m", "id": "s"})
-        status = await handle.result()
+        status = await w.end(handle)
         assert status.outcome is Outcome.RESOLVED
         assert w.restarts[0] - began >= 45 * MINUTE
         assert status.answers["s"].startswith("snoozed until")
@@ -531,7 +533,7 @@ async def test_a_signal_that_makes_no_sense_is_answered_and_changes_nothing(worl
     async with world() as w:
         handle = await w.report()
         await handle.signal(RemediationSignal.SNOOZE, {"id": "s", "for": "a while"})
-        status = await handle.result()
+        status = await w.end(handle)
         assert status.outcome is Outcome.RESOLVED
         assert "not understood" in status.answers["s"]
 
@@ -543,7 +545,7 @@ async def test_a_store_that_is_gone_for_five_minutes_restarts_nothing_and_then_g
         began = await w.now()
         handle = await w.report()
         w.gone_until = began + 8 * MINUTE
-        status = await handle.result()
+        status = await w.end(handle)
         assert status.outcome is Outcome.RESOLVED
         assert w.restarts[0] >= w.gone_until
 
@@ -553,7 +555,7 @@ async def test_a_workflow_terminated_by_hand_is_no_lock_for_the_next_hang(world:
         handle = await w.report()
         await w.env.sleep(timedelta(seconds=20))
         await handle.terminate("by hand")
-        status = await (await w.report(key="sweep-2")).result()
+        status = await w.end(await w.report(key="sweep-2"))
         assert status.outcome is Outcome.RESOLVED
         assert len(w.restarts) == 1
 
@@ -561,7 +563,7 @@ async def test_a_workflow_terminated_by_hand_is_no_lock_for_the_next_hang(world:
 async def test_the_fifth_failed_try_is_the_last(world: Enter) -> None:
     async with world() as w:
         w.unreachable = True
-        outcomes = [(await (await w.report(key=f"sweep-{n}")).result()).outcome for n in range(7)]
+        outcomes = [(await w.end(await w.report(key=f"sweep-{n}"))).outcome for n in range(7)]
         assert set(outcomes) == {Outcome.RESTART_FAILED}
         guard = await w.env.client.get_workflow_handle(guard_id(w.server)).query(ServerGuard.state)
         assert guard.incident is not None
@@ -569,22 +571,17 @@ async def test_the_fifth_failed_try_is_the_last(world: Enter) -> None:
         assert w.pages == ["restart_failed", "gave_up"]
 
 
-async def test_an_unexpected_failure_ends_stated_and_pages(world: Enter) -> None:
+async def test_an_unexpected_failure_ends_stated_and_pages(
+    world: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with world() as w:
 
-        def boom() -> None:
-            msg = "no such thing"
-            raise RuntimeError(msg)
+        def boom(*_: object) -> None:
+            message = "no such thing"
+            raise RuntimeError(message)
 
-        for _ in range(30):
-            w.before("present_policy", boom)
-        w.hooks["present_policy"] = [boom]
-
-        async def broken(*_: object) -> None:
-            msg = "no such thing"
-            raise RuntimeError(msg)
-
-        w._answer = broken  # type: ignore[method-assign]
-        status = await (await w.report()).result()
+        monkeypatch.setattr("workflows.decide.by_reading", boom)
+        status = await w.end(await w.report())
         assert status.outcome is Outcome.INTERNAL_ERROR
+        assert w.restarts == []
         assert w.pages == ["internal_error"]
