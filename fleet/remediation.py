@@ -66,9 +66,8 @@ def by_policy(present: PresentPolicy, standing: Standing) -> Decision | None:
     if standing.by_hand:
         return None
     if present.pause is not None and present.pause.until > standing.now:
-        return Decision.end(
-            Outcome.PAUSED, f"paused until {present.pause.until:%H:%M:%S} by {present.pause.who}"
-        )
+        who = f" by {present.pause.who}" if present.pause.who else ""
+        return Decision.end(Outcome.PAUSED, f"paused until {present.pause.until:%H:%M:%S}{who}")
     return _by_mode(present.spec.policy.mode, standing)
 
 
@@ -223,14 +222,21 @@ def markdown(status: RemediationStatus, now: datetime) -> str:
         f"- verdict **{status.verdict}** since {status.since:%Y-%m-%d %H:%M:%S} UTC"
         if status.verdict is not None and status.since is not None
         else "",
-        f"- job `{status.job}`" if status.job else "",
+        f"- job `{_line(status.job).replace('`', "'")}`" if status.job else "",
         f"- restarts in this incident: {status.restarts}",
         f"- incident `{status.incident}`" if status.incident else "",
-        f"- next: {status.next_step}{_at(status.next_at, now)}" if status.next_step else "",
+        f"- next: {_line(status.next_step)}{_at(status.next_at, now)}" if status.next_step else "",
     ]
-    rows = [f"| {m.at:%H:%M:%S} | {m.text.replace('|', '/')} |" for m in status.timeline[-40:]]
+    rows = [
+        f"| {m.at:%H:%M:%S} | {_line(m.text).replace('|', '/')} |" for m in status.timeline[-40:]
+    ]
     table = ["", "| UTC | what happened |", "|---|---|", *rows] if rows else []
     return "\n".join([head, "", *(fact for fact in facts if fact), *table])
+
+
+def _line(text: str) -> str:
+    """What others said, kept from starting a line, and so a row or a heading, of its own."""
+    return " ".join(text.split())
 
 
 def _at(when: datetime | None, now: datetime) -> str:
