@@ -222,7 +222,7 @@ def markdown(status: RemediationStatus, now: datetime) -> str:
         f"- verdict **{status.verdict}** since {status.since:%Y-%m-%d %H:%M:%S} UTC"
         if status.verdict is not None and status.since is not None
         else "",
-        f"- job `{_line(status.job).replace('`', "'")}`" if status.job else "",
+        f"- job `{_line(status.job)}`" if status.job else "",
         f"- restarts in this incident: {status.restarts}",
         f"- incident `{status.incident}`" if status.incident else "",
         f"- next: {_line(status.next_step)}{_at(status.next_at, now)}" if status.next_step else "",
