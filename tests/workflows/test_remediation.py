@@ -357,7 +357,7 @@ async def test_a_process_that_never_gets_through_its_boot_is_restarted_in_the_en
 
 
 async def test_facts_that_went_stale_are_read_again_before_the_command(world: Enter) -> None:
-    async with world() as w:
+    async with world(Policy(reading_max_age=timedelta(seconds=20))) as w:
 
         async def outage() -> None:
             await w.env.sleep(timedelta(hours=2))
