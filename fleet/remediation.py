@@ -1,7 +1,7 @@
-"""What a remediation decides, and how it tells it. Pure functions over what was just read."""
+"""What a remediation decides. Pure functions over what was just read."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 
 from fleet.config import CommandRestart
@@ -11,9 +11,7 @@ from fleet.contracts import (
     HostStatus,
     Outcome,
     PresentPolicy,
-    RemediationStatus,
 )
-from fleet.durations import brief
 from fleet.judge import Finding
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading
@@ -199,6 +197,17 @@ MEANING: dict[Outcome, str] = {
     Outcome.INTERNAL_ERROR: "steady itself failed; see the workflow",
 }
 
+_RECOVERED_LATER: dict[Outcome, str] = {
+    Outcome.BUDGET_EXHAUSTED: "the restart budget was used up; it recovered later",
+    Outcome.ESCALATED: "the restart did not help; it recovered later",
+}
+
+
+def last_word(outcome: Outcome, *, recovered: bool) -> str:
+    """What a person should make of an incident that is closed; some recover after all."""
+    return _RECOVERED_LATER.get(outcome, MEANING[outcome]) if recovered else MEANING[outcome]
+
+
 #: Outcomes that a person must hear of at once.
 PAGES = frozenset(
     {
@@ -211,37 +220,3 @@ PAGES = frozenset(
         Outcome.INTERNAL_ERROR,
     }
 )
-
-
-def markdown(status: RemediationStatus, now: datetime) -> str:
-    """The incident as the Temporal UI shows it: where it stands, what comes next, how it came."""
-    head = f"**{status.server}** · {status.phase}"
-    if status.outcome is not None:
-        head = f"**{status.server}** · **{status.outcome}**: {MEANING[status.outcome]}"
-    facts = [
-        f"- verdict **{status.verdict}** since {status.since:%Y-%m-%d %H:%M:%S} UTC"
-        if status.verdict is not None and status.since is not None
-        else "",
-        f"- job `{_line(status.job)}`" if status.job else "",
-        f"- restarts in this incident: {status.restarts}",
-        f"- incident `{status.incident}`" if status.incident else "",
-        f"- next: {_line(status.next_step)}{_at(status.next_at, now)}" if status.next_step else "",
-    ]
-    rows = [
-        f"| {m.at:%H:%M:%S} | {_line(m.text).replace('|', '/')} |" for m in status.timeline[-40:]
-    ]
-    table = ["", "| UTC | what happened |", "|---|---|", *rows] if rows else []
-    return "\n".join([head, "", *(fact for fact in facts if fact), *table])
-
-
-def _line(text: str) -> str:
-    """What others said, kept from starting a line, and so a row or a heading, of its own."""
-    return " ".join(text.split())
-
-
-def _at(when: datetime | None, now: datetime) -> str:
-    if when is None:
-        return ""
-    wait = when - now
-    soon = f" (in {brief(wait)})" if wait > timedelta(seconds=1) else ""
-    return f" at {when:%H:%M:%S} UTC{soon}"

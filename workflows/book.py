@@ -6,6 +6,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
+    from fleet import details
     from fleet.contracts import (
         Incident,
         Moment,
@@ -17,7 +18,6 @@ with workflow.unsafe.imports_passed_through():
         SearchAttribute,
     )
     from fleet.readings import Reading
-    from fleet.remediation import markdown
     from fleet.verdicts import GOOD, Verdict
 
 _KEPT_MOMENTS = 60
@@ -79,7 +79,8 @@ class Book:
             f"sweep: {observation.verdict} since {observation.since:%H:%M:%S}"
             f" ({observation.reading.brief()})"
         )
-        self.job = observation.reading.job or self.job
+        if observation.verdict not in GOOD:
+            self.job = observation.reading.job or self.job
         self.well = observation.verdict in GOOD - {Verdict.LOADING, Verdict.RESTARTED}
 
     def read(self, reading: Reading, said: str) -> None:
@@ -87,7 +88,7 @@ class Book:
 
     def show(self) -> None:
         """Bring the Temporal UI up to date."""
-        workflow.set_current_details(markdown(self.status(), workflow.now()))
+        workflow.set_current_details(details.remediation(self.status(), workflow.info().namespace))
         if not self._searchable:
             return
         wanted = {

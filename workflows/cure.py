@@ -106,6 +106,8 @@ class Cure:
         await self._firm(cooled, "cooldown after the restart")
         look_at = done.at + policy.verify_after
         load_end = done.at + policy.load_limit
+        # The heartbeat of a process that is gone proves nothing against the new one's.
+        self._case.beat = None
         while True:
             self._book.enter(Phase.VERIFYING, "is it a new process, and healthy?", look_at)
             await self._firm(look_at, "before the restart is verified")

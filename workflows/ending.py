@@ -6,7 +6,16 @@ from temporalio.exceptions import ActivityError
 with workflow.unsafe.imports_passed_through():
     from fleet.contracts import CloseRequest, CloseResult, Outcome, Phase, Severity
     from fleet.policy import Policy
-    from fleet.remediation import HOLDS, MEANING, OVER, PAGES, QUIET, TRY_AGAIN, Decision
+    from fleet.remediation import (
+        HOLDS,
+        MEANING,
+        OVER,
+        PAGES,
+        QUIET,
+        TRY_AGAIN,
+        Decision,
+        last_word,
+    )
     from fleet.verdicts import ACTIONABLE
     from workflows.case import Case
 
@@ -34,7 +43,7 @@ class Ending:
             book.answer(self._case.orders.cancel.id, late)
         self._case.answer_restart(f"not restarted: {decision.why}")
         book.closed_at = workflow.now()
-        book.enter(Phase.CLOSED, "recovered later" if decision.recovered else MEANING[outcome])
+        book.enter(Phase.CLOSED, last_word(outcome, recovered=decision.recovered))
 
     async def _book_the_end(
         self, decision: Decision, outcome: Outcome, policy: Policy, *, harmless: bool

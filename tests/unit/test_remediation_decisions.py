@@ -1,4 +1,4 @@
-"""What a remediation decides at the last moment before a command, and after it; how it tells it."""
+"""What a remediation decides at the last moment before a command, and after it."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,12 +11,9 @@ from fleet.contracts import (
     Hold,
     HostState,
     HostStatus,
-    Moment,
     Outcome,
     Pause,
-    Phase,
     PresentPolicy,
-    RemediationStatus,
 )
 from fleet.judge import Finding
 from fleet.policy import Mode, Policy
@@ -37,7 +34,7 @@ from fleet.remediation import (
     by_reading,
     deadline,
     is_old_record,
-    markdown,
+    last_word,
     verified,
 )
 from fleet.sources import RedisSource
@@ -354,83 +351,8 @@ def test_nobody_is_paged_for_what_nobody_needs_to_hear_of() -> None:
     assert not PAGES & OVER
 
 
-# --- as the Temporal UI shows it -----------------------------------------------------------------
-
-STATUS = RemediationStatus(
-    server="gpu-1",
-    incident="gpu-1@20261130T115500.000Z",
-    phase=Phase.PERSISTING,
-    verdict=Verdict.HUNG,
-    since=BEAT,
-    job="render-7",
-    next_step="read again",
-    next_at=NOW + 150 * timedelta(seconds=1),
-    timeline=[Moment(at=BEAT, text="incident opened")],
-)
-
-
-def test_an_incident_shows_where_it_stands_what_comes_next_and_how_it_came() -> None:
-    assert markdown(STATUS, NOW).splitlines() == [
-        "**gpu-1** · persisting",
-        "",
-        "- verdict **hung** since 2026-11-30 11:55:00 UTC",
-        "- job `render-7`",
-        "- restarts in this incident: 0",
-        "- incident `gpu-1@20261130T115500.000Z`",
-        "- next: read again at 12:02:30 UTC (in 2m30s)",
-        "",
-        "| UTC | what happened |",
-        "|---|---|",
-        "| 11:55:00 | incident opened |",
-    ]
-
-
-def test_an_end_shows_what_to_make_of_it() -> None:
-    ended = STATUS.model_copy(update={"outcome": Outcome.RESOLVED})
-    assert markdown(ended, NOW).startswith(
-        "**gpu-1** · **resolved**: restarted, and healthy since\n"
-    )
-
-
-def test_what_is_not_known_has_no_line() -> None:
-    bare = RemediationStatus(server="gpu-1", phase=Phase.CONFIRMING)
-    assert markdown(bare, NOW).splitlines() == [
-        "**gpu-1** · confirming",
-        "",
-        "- restarts in this incident: 0",
-    ]
-
-
-def test_a_moment_that_has_come_is_not_counted_down() -> None:
-    due = STATUS.model_copy(update={"next_at": NOW})
-    assert "- next: read again at 12:00:00 UTC\n" in markdown(due, NOW)
-
-
-@pytest.mark.parametrize(
-    "said", ["a|b", "a\nb", "a\r\n| 12:00 | all is well |", "a\x0b\u2028b", "`|`"]
-)
-def test_what_others_said_stays_in_its_cell(said: str) -> None:
-    rows = (
-        markdown(
-            STATUS.model_copy(update={"timeline": [Moment(at=NOW, text=said), STATUS.timeline[0]]}),
-            NOW,
-        )
-        .split("|---|---|")[1]
-        .splitlines()
-    )
-    assert len(rows) == 3
-    assert {row.replace("\\|", "").count("|") for row in rows[1:]} == {3}
-
-
-def test_a_job_or_next_step_of_several_lines_stays_on_its_line() -> None:
-    odd = STATUS.model_copy(update={"job": "a\n- b", "next_step": "read\n| again |"})
-    lines = markdown(odd, NOW).splitlines()
-    assert "- job `a - b`" in lines
-    assert "- next: read | again | at 12:02:30 UTC (in 2m30s)" in lines
-
-
-def test_of_a_long_timeline_the_newest_forty_lines_are_shown() -> None:
-    long = [Moment(at=NOW, text=f"moment {n}") for n in range(60)]
-    shown = markdown(STATUS.model_copy(update={"timeline": long}), NOW)
-    assert "moment 19 |" not in shown
-    assert shown.count("| moment") == 40
+def test_what_was_given_up_and_recovered_after_all_waits_for_nobody() -> None:
+    for outcome in (Outcome.BUDGET_EXHAUSTED, Outcome.ESCALATED):
+        assert last_word(outcome, recovered=False) == MEANING[outcome]
+        assert "waits" not in last_word(outcome, recovered=True)
+        assert last_word(outcome, recovered=True).endswith("it recovered later")
