@@ -161,10 +161,14 @@ class Decide:
     async def booting(self, facts: Facts, why: str) -> None:
         """Give a process that somebody else just started the time that it may load, once."""
         until = workflow.now() + facts.policy.load_limit
-        self._waited_for = facts.host.started
+        self.waited_for(facts.host)
         self._book.note(why)
         self._book.enter(Phase.PERSISTING, f"look again after it may have loaded ({why})", until)
         await self._case.sleep(until, "it may still be loading", self._woken)
+
+    def waited_for(self, host: HostState) -> None:
+        """That process has had its time to load; it is not waited for again."""
+        self._waited_for = host.started
 
     async def pause(self, policy: Policy, why: str) -> None:
         self._book.note(f"not now: {why}")

@@ -29,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
         ShardSlice,
         SweepRequest,
     )
+    from fleet.details import many, plain, utc
     from fleet.durations import show
     from fleet.sharding import members, shard_count
 
@@ -41,6 +42,7 @@ _STEP = timedelta(minutes=5)
 _IN_ALL = timedelta(minutes=15)
 _HEARTBEAT = timedelta(seconds=60)
 _LONGEST_PAUSE = timedelta(days=30)
+_SHOWN = 40
 
 
 @workflow.defn(name=FLEET)
@@ -173,7 +175,9 @@ class FleetWorkflow:
                 schedule_to_close_timeout=_IN_ALL,
                 heartbeat_timeout=_HEARTBEAT,
                 retry_policy=_RETRY,
-                summary=f"guards of {len(servers)} new servers",
+                summary=f"found guards of {many(len(servers), 'new server')}: {', '.join(servers)}"[
+                    :190
+                ],
             )
         except ActivityError as problem:
             raise ApplicationError(
@@ -192,7 +196,10 @@ class FleetWorkflow:
                 schedule_to_close_timeout=_IN_ALL,
                 heartbeat_timeout=_HEARTBEAT,
                 retry_policy=_RETRY,
-                summary=f"schedules of {shards} shards, every {show(fleet.fleet.sweep_every)}",
+                summary=(
+                    f"bring the schedules of {many(shards, 'shard')} in line,"
+                    f" every {show(fleet.fleet.sweep_every)}"
+                ),
             )
         except ActivityError as problem:
             raise ApplicationError(
@@ -246,25 +253,31 @@ def _cause(problem: ActivityError) -> str:
 def _markdown(state: FleetState, now: datetime) -> str:
     if state.fleet is None:
         return "No fleet has been applied yet: `steady apply FILE`."
-    section = state.fleet.fleet
+    fleet, section = state.fleet, state.fleet.fleet
+    applied = f", applied {utc(state.applied_at)}" if state.applied_at is not None else ""
     lines = [
-        f"**{section.name}**, version {state.version}, applied {_utc(state.applied_at)}",
+        f"**{section.name}**, version {state.version}{applied}",
         "",
-        f"- servers: {len(state.fleet.servers)}, in {_shards(state.fleet)} shards",
+        f"- {many(len(fleet.servers), 'server')} in {many(_shards(fleet), 'shard')}",
         f"- a sweep every {show(section.sweep_every)}",
     ]
     if state.fleet_pause is not None and state.fleet_pause.until > now:
         lines.append(f"- **the whole fleet is paused** {_pause(state.fleet_pause)}")
-    running = sorted(_running(state.pauses, now).items())
-    lines += [f"- `{name}` is paused {_pause(pause)}" for name, pause in running[:50]]
+    running = _running(state.pauses, now)
+    lines += ["", "**Servers**", ""]
+    lines += [_server(fleet, name, running.get(name)) for name in sorted(fleet.servers)[:_SHOWN]]
+    if (hidden := len(fleet.servers) - _SHOWN) > 0:
+        lines.append(f"- … {hidden} more: `steady status` lists them all")
     return "\n".join(lines)
 
 
+def _server(fleet: Fleet, name: str, pause: Pause | None) -> str:
+    spec = fleet.spec(name)
+    restart = f"restart by {spec.restart.kind}" if spec.restart is not None else "no restart"
+    paused = f", **paused** {_pause(pause)}" if pause is not None else ""
+    return f"- `{name}`: mode {spec.policy.mode}, {restart}{paused}"
+
+
 def _pause(pause: Pause) -> str:
-    return (
-        f"until {_utc(pause.until)} by {pause.who or 'somebody'}: {pause.why or 'no reason given'}"
-    )
-
-
-def _utc(moment: datetime | None) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment is not None else "never"
+    who = plain(pause.who or "somebody")
+    return f"until {utc(pause.until)} by {who}: {plain(pause.why or 'no reason given')}"

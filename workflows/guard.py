@@ -5,7 +5,7 @@ decides is decided in ``fleet.guard``.
 """
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
 from temporalio import workflow
@@ -31,11 +31,14 @@ with workflow.unsafe.imports_passed_through():
         Recovery,
         TakeRequest,
         TakeResult,
+        remediation_id,
     )
-    from fleet.durations import brief
+    from fleet.details import code, link, plain, utc
+    from fleet.guard import MEMORY
     from fleet.policy import DailyBudget
 
 _LONGEST_KEY = 300
+_SHOWN_TAKES = 20
 
 _Request = TypeVar("_Request")
 _Result = TypeVar("_Result")
@@ -145,7 +148,7 @@ class ServerGuard:
             raise ValueError(f"this is the guard of {self._state.server}, not of {server}")
 
     def _show(self) -> None:
-        workflow.set_current_details(_markdown(self._state, workflow.now()))
+        workflow.set_current_details(_markdown(self._state, workflow.info().namespace))
 
 
 def _first(start: GuardInput, now: datetime) -> GuardState:
@@ -157,38 +160,34 @@ def _is_key(key: str) -> None:
         raise ValueError(f"a take is named by a key of 1 to {_LONGEST_KEY} characters")
 
 
-def _markdown(state: GuardState, now: datetime) -> str:
-    day = [taken for taken in state.takes if taken.at > now - timedelta(hours=24)]
+def _markdown(state: GuardState, namespace: str) -> str:
+    """Moments and no spans: it is drawn when something is booked, and read at any time."""
     facts = [
-        f"**{state.server}**",
-        "",
-        f"- restarts taken in the last 24 h: {len(day)}",
-        f"- the ledger's history was **lost** at {_utc(state.lost_at)}: its budget was used up then"
+        f"- the ledger's history was **lost** at {utc(state.lost_at)}: its budget was used up then"
         if state.lost_at is not None
         else "",
-        f"- cooling down until {_utc(state.cooldown_until)}"
-        if state.cooldown_until is not None and state.cooldown_until > now
-        else "",
-        *(_incident(state.incident, now) if state.incident else ["- no open incident"]),
+        f"- cooldown until {utc(state.cooldown_until)}" if state.cooldown_until else "",
+        *(_incident(state.incident, namespace) if state.incident else ["- no open incident"]),
+        f"- restarts in the ledger, of the last {MEMORY.days} days: {len(state.takes)}",
     ]
-    rows = [f"| {_utc(taken.at)} | `{taken.key}` | {taken.by} |" for taken in state.takes[-20:]]
-    table = ["", "| taken at | key | by |", "|---|---|---|", *rows] if rows else []
-    return "\n".join([*facts[:2], *(fact for fact in facts[2:] if fact), *table])
+    rows = [
+        f"- `{taken.at:%Y-%m-%d %H:%M:%S}` UTC by {plain(taken.by or 'steady')},"
+        f" for {code(taken.incident)}"
+        for taken in reversed(state.takes[-_SHOWN_TAKES:])
+    ]
+    ledger = ["", "**The ledger**, newest first", "", *rows] if rows else []
+    return "\n".join([f"**{state.server}**", "", *(fact for fact in facts if fact), *ledger])
 
 
-def _incident(incident: Incident, now: datetime) -> list[str]:
+def _incident(incident: Incident, namespace: str) -> list[str]:
     verdict = incident.verdict or "asked for by a person"
     lines = [
-        f"- open incident `{incident.id}`",
-        f"- **{verdict}** for {brief(now - incident.first_observed)}",
-        f"- restarts {incident.restarts}, failed tries {incident.failed_tries}",
+        f"- open incident {code(incident.id)}: **{verdict}** since {utc(incident.first_observed)},"
+        f" {link(remediation_id(incident.server), namespace)}",
+        f"- its restarts: {incident.restarts}; tries that failed: {incident.failed_tries}",
     ]
     if incident.hold is not None:
         lines.append(f"- **closed to automation**: {incident.hold}")
     if incident.next_try_at is not None:
-        lines.append(f"- next try at {_utc(incident.next_try_at)}")
+        lines.append(f"- next try from {utc(incident.next_try_at)} on")
     return lines
-
-
-def _utc(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -272,6 +272,8 @@ class Healing:
         self._orders.committed = False
         if ok:
             return Decision.end(Outcome.RESOLVED, why)
+        if done.after is not None:
+            self._decide.waited_for(done.after)
         await self._not_recovered(why)
         if self._orders.no_more:
             await self._escalate(Outcome.ESCALATED)

@@ -9,9 +9,16 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from activities.readings import ReadingActivities
     from activities.reports import ReportActivities
-    from fleet.contracts import HEALTH_SWEEP, ReportBatch, SweepReadings, SweepRequest, SweepResult
+    from fleet.contracts import (
+        HEALTH_SWEEP,
+        ReportBatch,
+        ReportResult,
+        SweepReadings,
+        SweepRequest,
+        SweepResult,
+    )
     from fleet.durations import brief
-    from fleet.sweep import Judgement, is_too_old, judge_shard
+    from fleet.sweep import Judgement, is_too_old, judge_shard, with_unsent
     from fleet.verdicts import GOOD
     from workflows.alerting import raise_alert
 
@@ -37,7 +44,9 @@ class HealthSweep:
             )
         judgement = judge_shard(request.shard, workflow.now(), workflow.info().run_id, seen, before)
         workflow.set_current_details(_details(judgement))
-        await self._report(judgement, search_attributes=seen.search_attributes)
+        if judgement.reports:
+            sent = await self._report(judgement, search_attributes=seen.search_attributes)
+            judgement = with_unsent(judgement, sent.unsent, before)
         for alert in judgement.alerts:
             await raise_alert(alert)
         return judgement.result
@@ -58,11 +67,9 @@ class HealthSweep:
             summary=f"read the servers of shard {request.shard}",
         )
 
-    async def _report(self, judgement: Judgement, *, search_attributes: bool) -> None:
-        if not judgement.reports:
-            return
+    async def _report(self, judgement: Judgement, *, search_attributes: bool) -> ReportResult:
         names = [report.observation.server for report in judgement.reports]
-        await workflow.execute_activity_method(
+        return await workflow.execute_activity_method(
             ReportActivities.report,
             ReportBatch(reports=judgement.reports, search_attributes=search_attributes),
             schedule_to_close_timeout=timedelta(seconds=60),

@@ -585,3 +585,99 @@ async def test_an_unexpected_failure_ends_stated_and_pages(
         assert status.outcome is Outcome.INTERNAL_ERROR
         assert w.restarts == []
         assert w.pages == ["internal_error"]
+
+
+async def test_evidence_that_cannot_be_collected_blocks_nothing(world: Enter) -> None:
+    async with world() as w:
+
+        def fail() -> None:
+            message = "disk full"
+            raise RuntimeError(message)
+
+        w.before("collect_evidence", fail)
+        status = await w.end(await w.report())
+        assert status.outcome is Outcome.RESOLVED
+        assert len(w.restarts) == 1
+
+
+async def test_a_long_load_is_waited_for_within_its_limit(world: Enter) -> None:
+    async with world(Policy(load_limit=40 * MINUTE)) as w:
+        w.boot = 35 * MINUTE
+        status = await w.end(await w.report())
+        assert status.outcome is Outcome.RESOLVED
+        assert len(w.restarts) == 1
+        assert w.pages == []
+
+
+async def test_a_load_past_its_limit_is_told_before_anything_else_is_tried(world: Enter) -> None:
+    async with world(Policy(load_limit=20 * MINUTE)) as w:
+        w.boot = 35 * MINUTE
+        began = await w.now()
+        await w.end(await w.report())
+        assert w.pages[0] == "not_recovered"
+        assert w.restarts[1] - w.restarts[0] >= 20 * MINUTE
+        assert w.restarts[0] > began
+
+
+async def test_a_process_that_was_started_yet_again_is_not_called_resolved(world: Enter) -> None:
+    async with world() as w:
+        w.boot = timedelta(seconds=30)
+        handle = await w.report()
+        await w.env.sleep(5 * MINUTE)
+        assert len(w.restarts) == 1
+        w.generation += 1  # it crashed, and the engine's restart policy started it
+        status = await w.end(handle)
+        assert "not_recovered" in w.pages
+        assert status.outcome is Outcome.RECOVERED
+        assert len(w.restarts) == 1
+
+
+WORDS = [
+    (RemediationSignal.SNOOZE, {"id": "s", "for": "1m"}),
+    (RemediationSignal.APPROVE, {"id": "a"}),
+    (RemediationSignal.RESTART_NOW, {"id": "r"}),
+    (RemediationSignal.CANCEL, {"id": "c"}),
+]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        (Phase.PERSISTING, Mode.ACT, timedelta(seconds=30)),
+        (Phase.APPROVING, Mode.APPROVE, 5 * MINUTE),
+        (Phase.COOLING, Mode.ACT, 5 * MINUTE),
+        (Phase.ESCALATED, Mode.ACT, 60 * MINUTE),
+    ],
+)
+@pytest.mark.parametrize("spoken", WORDS)
+async def test_every_word_is_heard_and_answered_in_every_phase(
+    world: Enter,
+    where: tuple[Phase, Mode, timedelta],
+    spoken: tuple[RemediationSignal, dict[str, str]],
+) -> None:
+    (phase, mode, after), (signal, word) = where, spoken
+    async with world(Policy(mode=mode)) as w:
+        w.cure_works = False
+        handle = await w.report()
+        await w.env.sleep(after)
+        assert (await handle.query(Remediation.status)).phase is phase
+        before = len(w.restarts)
+        await handle.signal(signal, word)
+        await w.env.sleep(3 * MINUTE)
+        status: RemediationStatus = await handle.query(Remediation.status)
+        assert word["id"] in status.answers
+        if phase is Phase.COOLING:
+            assert len(w.restarts) == before
+        elif signal is RemediationSignal.CANCEL:
+            assert status.outcome is Outcome.CANCELLED
+
+
+@pytest.mark.parametrize("words", [(), ("text",), (None,), (7, 8), ({"who": ["x"]}, "more")])
+async def test_words_of_any_shape_never_harm_the_workflow(
+    world: Enter, words: tuple[object, ...]
+) -> None:
+    async with world() as w:
+        handle = await w.report()
+        for name in ("observe", "snooze", "approve", "cancel"):
+            await handle.signal(name, args=list(words))
+        assert (await w.end(handle)).outcome is Outcome.CANCELLED
