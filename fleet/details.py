@@ -7,6 +7,7 @@ them, so they name moments and count no seconds down.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 from urllib.parse import quote
 
 from fleet.contracts import Moment, Phase, RemediationStatus, guard_id
@@ -14,7 +15,7 @@ from fleet.durations import brief
 from fleet.remediation import MEANING
 
 #: Characters of a page, percent-encoded: common proxies take 8 KB for a URL.
-MOST_ENCODED = 7000
+_MOST_ENCODED = 7000
 
 #: What a person may do, for whoever meets a remediation in the Temporal UI first.
 WHAT_A_PERSON_CAN_SAY = """\
@@ -34,8 +35,17 @@ def remediation(status: RemediationStatus, namespace: str) -> str:
     said = meaning(status)
     head = f"**{status.outcome}**: {said}" if status.outcome is not None else str(status.phase)
     lines = [f"**{status.server}** · {head}", "", *_facts(status, namespace)]
-    left = MOST_ENCODED - sum(map(_encoded, lines))
-    return "\n".join([*lines, *_timeline(status.timeline, left)])
+    if status.timeline:
+        lines += ["", "**What happened** (UTC)", ""]
+    newest, hidden = _fitting(_moments(status.timeline)[::-1], lines)
+    earlier = [f"- … {hidden} earlier: the query `status` has them all"] if hidden else []
+    return "\n".join([*lines, *earlier, *reversed(newest)])
+
+
+def page(head: Sequence[str], rows: Sequence[str]) -> str:
+    """What must be said, and as many rows as fit; how many do not is said."""
+    shown, hidden = _fitting(rows, head)
+    return "\n".join([*head, *shown, *([f"- … {hidden} more"] if hidden else [])])
 
 
 def meaning(status: RemediationStatus) -> str:
@@ -73,26 +83,26 @@ def _next(status: RemediationStatus) -> str:
     return f"- next: {plain(status.next_step)}{at}"
 
 
-def _timeline(moments: Sequence[Moment], left: int) -> list[str]:
-    """The newest moments that fit into so many encoded characters, oldest of them first."""
-    if not moments:
-        return []
-    days = moments[-1].at - moments[0].at >= timedelta(days=1)
+def _moments(moments: Sequence[Moment]) -> list[str]:
+    days = bool(moments) and moments[-1].at - moments[0].at >= timedelta(days=1)
     form = "%m-%d %H:%M:%S" if days else "%H:%M:%S"
-    shown: list[str] = []
-    for moment in reversed(moments):
-        text = f"- `{moment.at:{form}}` {plain(moment.text)}"
-        left -= _encoded(text)
-        if left < 0:
-            break
-        shown.append(text)
-    hidden = len(moments) - len(shown)
-    earlier = [f"- … {hidden} earlier: the query `status` has them all"] if hidden else []
-    return ["", "**What happened** (UTC)", "", *earlier, *reversed(shown)]
+    return [f"- `{moment.at:{form}}` {plain(moment.text)}" for moment in moments]
+
+
+def _fitting(rows: Sequence[str], head: Sequence[str]) -> tuple[list[str], int]:
+    """The first rows that fit beside the head, and how many do not."""
+    lengths = accumulate(map(_encoded, rows), initial=sum(map(_encoded, head)))
+    count = sum(length <= _MOST_ENCODED for length in lengths) - 1
+    shown = list(rows[: max(0, count)])
+    return shown, len(rows) - len(shown)
 
 
 def utc(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def link(workflow_id: str, namespace: str) -> str:

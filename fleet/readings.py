@@ -1,9 +1,11 @@
 """What was seen of a server, before anything is concluded from it."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from fleet.durations import brief
 
 
 class ReadStatus(StrEnum):
@@ -51,10 +53,15 @@ class Reading(BaseModel):
         """The reading in one phrase, for timelines and alerts."""
         if self.status is not ReadStatus.OK:
             return f"{self.status}: {self.detail}" if self.detail else str(self.status)
-        age = self.age()
-        beat = "no heartbeat" if age is None else f"heartbeat {age:.0f} s old"
         job = f", job {self.job}" if self.job else ""
-        return f"state {self.word or self.state}, {beat}{job}"
+        return f"state {self.word or self.state}, {_beat(self.age())}{job}"
+
+
+def _beat(age: float | None) -> str:
+    if age is None:
+        return "no heartbeat"
+    span = brief(timedelta(seconds=abs(age)))
+    return f"heartbeat {span} old" if age > -1 else f"heartbeat {span} in the future"
 
 
 def missing(server: str, at: datetime, detail: str) -> Reading:

@@ -29,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
         ShardSlice,
         SweepRequest,
     )
-    from fleet.details import many, plain, utc
+    from fleet.details import many, page, plain, utc
     from fleet.durations import show
     from fleet.sharding import members, shard_count
 
@@ -42,7 +42,6 @@ _STEP = timedelta(minutes=5)
 _IN_ALL = timedelta(minutes=15)
 _HEARTBEAT = timedelta(seconds=60)
 _LONGEST_PAUSE = timedelta(days=30)
-_SHOWN = 40
 
 
 @workflow.defn(name=FLEET)
@@ -264,11 +263,8 @@ def _markdown(state: FleetState, now: datetime) -> str:
     if state.fleet_pause is not None and state.fleet_pause.until > now:
         lines.append(f"- **the whole fleet is paused** {_pause(state.fleet_pause)}")
     running = _running(state.pauses, now)
-    lines += ["", "**Servers**", ""]
-    lines += [_server(fleet, name, running.get(name)) for name in sorted(fleet.servers)[:_SHOWN]]
-    if (hidden := len(fleet.servers) - _SHOWN) > 0:
-        lines.append(f"- … {hidden} more: `steady status` lists them all")
-    return "\n".join(lines)
+    rows = [_server(fleet, name, running.get(name)) for name in sorted(fleet.servers)]
+    return page([*lines, "", "**Servers**", ""], rows)
 
 
 def _server(fleet: Fleet, name: str, pause: Pause | None) -> str:

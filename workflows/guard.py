@@ -33,12 +33,11 @@ with workflow.unsafe.imports_passed_through():
         TakeResult,
         remediation_id,
     )
-    from fleet.details import code, link, plain, utc
+    from fleet.details import code, link, page, plain, utc
     from fleet.guard import MEMORY
     from fleet.policy import DailyBudget
 
 _LONGEST_KEY = 300
-_SHOWN_TAKES = 20
 
 _Request = TypeVar("_Request")
 _Result = TypeVar("_Result")
@@ -172,18 +171,18 @@ def _markdown(state: GuardState, namespace: str) -> str:
     ]
     rows = [
         f"- `{taken.at:%Y-%m-%d %H:%M:%S}` UTC by {plain(taken.by or 'steady')},"
-        f" for {code(taken.incident)}"
-        for taken in reversed(state.takes[-_SHOWN_TAKES:])
+        f" for {code(taken.incident or taken.key)}"
+        for taken in reversed(state.takes)
     ]
-    ledger = ["", "**The ledger**, newest first", "", *rows] if rows else []
-    return "\n".join([f"**{state.server}**", "", *(fact for fact in facts if fact), *ledger])
+    ledger = ["", "**The ledger**, newest first", ""] if rows else []
+    return page([f"**{state.server}**", "", *(fact for fact in facts if fact), *ledger], rows)
 
 
 def _incident(incident: Incident, namespace: str) -> list[str]:
     verdict = incident.verdict or "asked for by a person"
     lines = [
-        f"- open incident {code(incident.id)}: **{verdict}** since {utc(incident.first_observed)},"
-        f" {link(remediation_id(incident.server), namespace)}",
+        f"- open incident {code(incident.id)}: **{verdict}** since {utc(incident.first_observed)}",
+        f"- its latest run: {link(remediation_id(incident.server), namespace)}",
         f"- its restarts: {incident.restarts}; tries that failed: {incident.failed_tries}",
     ]
     if incident.hold is not None:

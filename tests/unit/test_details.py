@@ -133,3 +133,15 @@ def test_moments_of_several_days_carry_their_date() -> None:
 def test_every_word_of_a_person_is_explained() -> None:
     words = set(RemediationSignal) - {RemediationSignal.OBSERVE}
     assert all(f"- `{word}`: " in details.WHAT_A_PERSON_CAN_SAY for word in words)
+
+
+def test_a_page_says_how_many_of_its_rows_do_not_fit() -> None:
+    rows = [f"- `gpu-{n:03}`: mode act" for n in range(500)]
+    lines = details.page(["**hall**", ""], rows).splitlines()
+    assert lines[2] == rows[0]
+    assert lines[-1] == f"- … {500 - (len(lines) - 3)} more"
+    assert len(quote("\n".join(lines))) < 8000
+
+
+def test_a_page_whose_rows_all_fit_says_no_more() -> None:
+    assert details.page(["head"], ["- one", "- two"]) == "head\n- one\n- two"

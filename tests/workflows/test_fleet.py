@@ -405,10 +405,10 @@ async def test_shows_itself_to_people(desk: Desk, name: Callable[[], str]) -> No
 
     for line in (
         "**studio**, version 1, applied ",
-        "- servers: 2, in 2 shards",
+        "- 2 servers in 2 shards",
         "- a sweep every 30s",
         "- **the whole fleet is paused** until ",
-        f"- `{server}` is paused until ",
+        f"- `{server}`: mode act, no restart, **paused** until ",
         " by ann: new driver",
     ):
         assert line in shown.current_details

@@ -318,9 +318,10 @@ async def test_shows_its_ledger_and_its_incident_to_people(desk: Desk) -> None:
 
     for line in (
         f"**{desk.server}**",
-        "- restarts taken in the last 24 h: 1",
-        f"- open incident `{opened.incident.id}`",
-        "- cooling down until ",
-        "| `a restart` |",
+        "- restarts in the ledger, of the last 8 days: 1",
+        f"- open incident `{opened.incident.id}`: **hung** since ",
+        f"(namespaces/default/workflows/remediate%2F{desk.server})",
+        "- cooldown until ",
+        " UTC by steady, for `a restart`",
     ):
         assert line in shown.current_details
