@@ -168,9 +168,22 @@ async def send_recovered(client: Client, server: str, at: datetime) -> None:
     Raises:
         RPCError: Temporal is out of reach.
     """
+    await _signal(client, server, GuardSignal.RECOVERED, Recovery(at=at))
+
+
+async def send_forget_hold(client: Client, server: str) -> None:
+    """Tell the guard that automation may act on the open incident again.
+
+    Raises:
+        RPCError: Temporal is out of reach.
+    """
+    await _signal(client, server, GuardSignal.FORGET_HOLD)
+
+
+async def _signal(client: Client, server: str, signal: GuardSignal, *words: Message) -> None:
     handle = client.get_workflow_handle(guard_id(server))
     try:
-        await handle.signal(GuardSignal.RECOVERED, Recovery(at=at), rpc_timeout=_RPC_TIMEOUT)
+        await handle.signal(signal, args=list(words), rpc_timeout=_RPC_TIMEOUT)
     except RPCError as problem:
         if problem.status is not RPCStatusCode.NOT_FOUND:
             raise

@@ -1,26 +1,34 @@
 """Reports of a sweep on their way to remediations, by signals that lose nothing."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.guards import GuardReader, send_recovered
+from activities.guards import GuardReader, send_forget_hold, send_recovered
 from fleet.contracts import (
     REMEDIATION,
     RemediationInput,
     RemediationSignal,
     Report,
     ReportBatch,
+    ReportResult,
     remediation_id,
 )
+from fleet.durations import show
 from fleet.sweep import may_open
 from fleet.verdicts import ACTIONABLE
 
 _AT_ONCE = 16
+_WITHIN = timedelta(seconds=5)
+_ATTEMPTS = 2
+
+#: ``ApplicationError.type`` of a first attempt that could not send every report.
+NOT_REPORTED = "NotReported"
 
 
 class ReportActivities:
@@ -29,18 +37,41 @@ class ReportActivities:
         self._guards = GuardReader(client)
 
     @activity.defn
-    async def report(self, batch: ReportBatch) -> None:
-        """Pass each report on; a repeated run of this activity sends what its receiver dedupes."""
+    async def report(self, batch: ReportBatch) -> ReportResult:
+        """Pass each report on; a repeated run of this activity sends what its receiver dedupes.
+
+        One server's trouble is never the shard's: what can't be sent is named in the result.
+
+        Raises:
+            ApplicationError: type ``NotReported``; another attempt, maybe on another worker, helps.
+        """
         slots = asyncio.Semaphore(_AT_ONCE)
+        unsent: dict[str, str] = {}
 
         async def send(report: Report) -> None:
             async with slots:
                 activity.heartbeat()
-                await self._send(report, search_attributes=batch.search_attributes)
+                why = await self._try(report, search_attributes=batch.search_attributes)
+            if why is not None:
+                unsent[report.observation.server] = why[:200]
 
         async with asyncio.TaskGroup() as group:
             for report in batch.reports:
                 group.create_task(send(report))
+        if unsent and activity.info().attempt < _ATTEMPTS:
+            raise ApplicationError(f"not reported: {', '.join(unsent)}"[:500], type=NOT_REPORTED)
+        return ReportResult(unsent=unsent)
+
+    async def _try(self, report: Report, *, search_attributes: bool) -> str | None:
+        """Send one report; return why it could not be sent, or none."""
+        try:
+            async with asyncio.timeout(_WITHIN.total_seconds()):
+                await self._send(report, search_attributes=search_attributes)
+        except TimeoutError:
+            return f"no answer within {show(_WITHIN)}"
+        except Exception as problem:  # noqa: BLE001 - whatever it is, the others are sent
+            return f"{type(problem).__name__}: {problem}"
+        return None
 
     async def _send(self, report: Report, *, search_attributes: bool) -> None:
         server = report.observation.server
@@ -51,12 +82,22 @@ class ReportActivities:
         if report.observation.verdict not in ACTIONABLE:
             await self._tell(report)
             return
-        if await self._is_running(server):
-            if not report.ongoing:
-                await self._tell(report)
+        if await self._is_heard(report):
             return
-        if may_open(await self._guards.state(server), report.mode, datetime.now(UTC)):
-            await self._open(report, search_attributes=search_attributes)
+        guard = await self._guards.state(server)
+        if not may_open(guard, report.mode, datetime.now(UTC)):
+            return
+        if guard is not None and guard.incident is not None and guard.incident.hold is not None:
+            await send_forget_hold(self._client, server)
+        await self._open(report, search_attributes=search_attributes)
+
+    async def _is_heard(self, report: Report) -> bool:
+        """Whether a remediation runs and knows. One that closes meanwhile does not: it is asked
+        first, and told second.
+        """
+        if not await self._is_running(report.observation.server):
+            return False
+        return report.ongoing or await self._tell(report)
 
     async def _open(self, report: Report, *, search_attributes: bool) -> None:
         """Signal-with-start under a fixed ID: fifty detectors make one workflow; none is lost."""

@@ -244,6 +244,12 @@ class ReportBatch(Message):
     search_attributes: bool = False
 
 
+class ReportResult(Message):
+    """``unsent`` names the servers whose reports reached nobody, each with the reason."""
+
+    unsent: dict[str, str] = {}
+
+
 # --- remediation ---------------------------------------------------------------------------------
 
 

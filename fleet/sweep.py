@@ -1,7 +1,7 @@
 """From the readings of a shard to what it remembers, whom it reports, and whom it tells."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from fleet.contracts import (
@@ -57,6 +57,44 @@ def judge_shard(
         reports=[report for one in judged for report in one.reports()],
         alerts=[alert for one in judged for alert in one.alerts()],
     )
+
+
+def with_unsent(
+    judgement: Judgement, unsent: Mapping[str, str], before: SweepResult | None
+) -> Judgement:
+    """The judgement where some reports reached nobody.
+
+    Such a server keeps what was known before, so that the next sweep reports it anew, and none of
+    the others is held up. People hear of it where steady should have acted.
+    """
+    if not unsent:
+        return judgement
+    result = judgement.result
+    known = before.servers if before is not None else {}
+    servers = {name: memory for name, memory in result.servers.items() if name not in unsent}
+    servers |= {name: known[name] for name in unsent if name in known}
+    return replace(
+        judgement,
+        result=result.model_copy(update={"servers": servers}),
+        alerts=[*judgement.alerts, *_unreported(judgement.reports, unsent)],
+    )
+
+
+def _unreported(reports: list[Report], unsent: Mapping[str, str]) -> Iterator[AlertMessage]:
+    for seen in (report.observation for report in reports):
+        if seen.server in unsent and seen.verdict in ACTIONABLE:
+            yield AlertMessage(
+                server=seen.server,
+                incident=incident_id(seen.server, seen.since),
+                cause="unreported",
+                severity=Severity.PAGE,
+                title=f"{seen.server} is {seen.verdict}, and steady can't act on it",
+                verdict=seen.verdict,
+                since=seen.since,
+                job=seen.reading.job,
+                detail=f"its remediation could not be started: {unsent[seen.server]}"[:1000],
+                next_step="a person has to look; every sweep tries again",
+            )
 
 
 def _whys(judged: list["_Judged"]) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from fleet.contracts import (
 )
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading, WorkState, missing, unreadable
-from fleet.sweep import Judgement, is_too_old, judge_shard, may_open
+from fleet.sweep import Judgement, is_too_old, judge_shard, may_open, with_unsent
 from fleet.verdicts import ALERT_ONLY, Verdict
 
 T0 = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
@@ -395,3 +395,57 @@ def test_another_mode_lifts_a_hold_that_only_the_mode_had_caused(hold: Hold, may
 def test_another_mode_does_not_shorten_the_cooldown() -> None:
     held = guard(hold=Hold.DRY_RUN, hold_mode=Mode.DRY_RUN)
     assert not may_open(held.model_copy(update={"cooldown_until": at(9)}), Mode.ACT, NOW)
+
+
+# --- reports that reached nobody -----------------------------------------------------------------
+
+
+def test_a_server_whose_report_was_not_sent_is_judged_anew_and_the_others_go_on() -> None:
+    def both(seconds: float, look: Any) -> SweepReadings:
+        return shard(look(seconds), look(seconds).model_copy(update={"server": "gpu-2"}))
+
+    before = None
+    for seconds, look in ((0, busy), (30, hung)):
+        before = judge_shard(3, at(seconds), "run", both(seconds, look), before).result
+    judgement = judge_shard(3, at(60), "run-3", both(60, hung), before)
+    kept = with_unsent(judgement, {"gpu-1": "no answer"}, before).result
+    assert kept.servers["gpu-1"] == before.servers["gpu-1"]
+    assert kept.servers["gpu-2"].verdict is Verdict.HUNG
+    again = judge_shard(3, at(90), "run-4", both(90, hung), kept)
+    assert [(r.observation.server, r.ongoing, r.observation.since) for r in again.reports] == [
+        ("gpu-1", False, at(30)),
+        ("gpu-2", True, at(30)),
+    ]
+
+
+def test_a_server_whose_first_report_was_not_sent_is_seen_for_the_first_time_again() -> None:
+    judgement = judge_shard(3, at(0), "run", shard(busy(0)), None)
+    assert with_unsent(judgement, {"gpu-1": "no answer"}, None).result.servers == {}
+
+
+def test_people_hear_of_a_hang_that_steady_could_not_act_on_once_an_incident() -> None:
+    watch = Watch()
+    watch.reports(busy(0), hung(30))
+    before = watch.before
+    alerts = []
+    for seconds in (60, 90):
+        judgement = judge_shard(3, at(seconds), "run", shard(hung(seconds)), before)
+        unsent = with_unsent(judgement, {"gpu-1": "no answer"}, before)
+        before = unsent.result
+        alerts += unsent.alerts
+    assert [(alert.cause, alert.severity) for alert in alerts] == [
+        ("unreported", Severity.PAGE)
+    ] * 2
+    assert len({alert.incident for alert in alerts}) == 1
+    assert alerts[0].title == "gpu-1 is hung, and steady can't act on it"
+    assert alerts[0].detail == "its remediation could not be started: no answer"
+
+
+def test_nobody_is_paged_for_a_recovery_that_could_not_be_passed_on() -> None:
+    judgement = judge_shard(3, at(0), "run", shard(busy(0)), None)
+    assert with_unsent(judgement, {"gpu-1": "no answer"}, None).alerts == []
+
+
+def test_where_every_report_was_sent_nothing_changes() -> None:
+    judgement = judge_shard(3, at(0), "run", shard(busy(0)), None)
+    assert with_unsent(judgement, {}, None) is judgement
