@@ -23,6 +23,7 @@ from fleet.contracts import FLEET_ID, FleetQuery, FleetState
 from worker.commands.exits import Exit, Stop
 from worker.connection import connect
 from worker.errors import SetupError
+from worker.logs import catch_sdk_logs
 from worker.settings import Settings
 
 T = TypeVar("T")
@@ -54,6 +55,8 @@ def with_temporal(work: Callable[[Client], Awaitable[T]]) -> T:
     Raises:
         SetupError: Temporal or a worker is not there.
     """
+    # A command says itself what it did not reach; what it retried is nobody's concern.
+    catch_sdk_logs("ERROR")
 
     async def connected() -> T:
         client = await connect(settings())

@@ -2,17 +2,35 @@
 
 import logging
 import sys
+from functools import cache
 from pathlib import Path
 
 import structlog
+from temporalio.runtime import (
+    LogForwardingConfig,
+    LoggingConfig,
+    Runtime,
+    TelemetryConfig,
+    TelemetryFilter,
+)
 
 from worker.settings import Settings
+
+
+def _without_core_object(
+    _logger: object, _method: str, event: structlog.types.EventDict
+) -> structlog.types.EventDict:
+    """The SDK attaches what it has put into the message already."""
+    event.pop("temporal_log", None)
+    return event
+
 
 _SHARED: list[structlog.types.Processor] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.stdlib.ExtraAdder(allow=None),
+    _without_core_object,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
 
@@ -36,12 +54,31 @@ def set_up_logging(settings: Settings, to: Path | None = None) -> None:
     root.setLevel(settings.log_level.upper())
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
+    catch_sdk_logs("WARN")
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+@cache
+def catch_sdk_logs(level: str) -> None:
+    """Log what the SDK's core says from a level up like everything else.
+
+    By itself the core prints it on standard output, in the middle of a live view or of JSON. Of use
+    only before the first client is made, so only the first call counts.
+    """
+    logging_config = LoggingConfig(
+        filter=TelemetryFilter(core_level=level, other_level="ERROR"),
+        forwarding=LogForwardingConfig(
+            logger=logging.getLogger("temporalio.core"),
+            append_target_to_name=False,
+        ),
+    )
+    runtime = Runtime(telemetry=TelemetryConfig(logging=logging_config))
+    Runtime.set_default(runtime, error_if_already_set=False)
 
 
 def _formatter(settings: Settings, *, colours: bool) -> logging.Formatter:
