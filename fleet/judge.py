@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from fleet.durations import brief
-from fleet.policy import Policy
+from fleet.policy import MOST_OBSERVATIONS, Policy
 from fleet.readings import Reading, ReadStatus, WorkState
 from fleet.verdicts import GOOD, Verdict
 
@@ -261,6 +261,17 @@ def _counted(
         return _with(memory, verdict=finding.verdict, since=first)
     return _with(
         memory, verdict=held, since=since, pending=finding.verdict, first=first, count=count
+    )
+
+
+def unconfirmed(memory: Memory) -> Memory:
+    """What is known of a server whose verdict reached nobody: the next such look confirms it anew,
+    with the same beginning.
+    """
+    if memory.verdict in GOOD:
+        return _with(memory, verdict=None)
+    return _with(
+        memory, verdict=None, pending=memory.verdict, first=memory.since, count=MOST_OBSERVATIONS
     )
 
 

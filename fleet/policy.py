@@ -26,6 +26,9 @@ STRICT = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 _LONGEST_DAY = timedelta(hours=25)
 
+#: So many looks in a row may be asked for at most before a bad verdict is confirmed.
+MOST_OBSERVATIONS = 20
+
 #: A wait of no length would turn a safeguard off without saying so.
 Positive = Annotated[Duration, within("1ms", "366d")]
 
@@ -105,7 +108,7 @@ class Thresholds(BaseModel):
     expected_off: bool = False
 
     stale_after: Positive = parse("120s")
-    observations: int = Field(default=2, ge=2, le=20)
+    observations: int = Field(default=2, ge=2, le=MOST_OBSERVATIONS)
     skew_tolerance: Duration = parse("30s")
     stalled_after: Switchable = parse("30m")
     reading_max_age: Positive = parse("60s")

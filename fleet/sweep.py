@@ -15,7 +15,7 @@ from fleet.contracts import (
     SweepResult,
     incident_id,
 )
-from fleet.judge import Finding, Memory, observe
+from fleet.judge import Finding, Memory, observe, unconfirmed
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading
 from fleet.verdicts import ACTIONABLE, ALERT_ONLY, GOOD, OWNERS, Verdict
@@ -59,23 +59,19 @@ def judge_shard(
     )
 
 
-def with_unsent(
-    judgement: Judgement, unsent: Mapping[str, str], before: SweepResult | None
-) -> Judgement:
+def with_unsent(judgement: Judgement, unsent: Mapping[str, str]) -> Judgement:
     """The judgement where some reports reached nobody.
 
-    Such a server keeps what was known before, so that the next sweep reports it anew, and none of
-    the others is held up. People hear of it where steady should have acted.
+    The verdict of such a server counts as not yet confirmed, so that the next sweep reports it
+    anew, and none of the others is held up. People hear of it where steady should have acted.
     """
     if not unsent:
         return judgement
     result = judgement.result
-    known = before.servers if before is not None else {}
-    servers = {name: memory for name, memory in result.servers.items() if name not in unsent}
-    servers |= {name: known[name] for name in unsent if name in known}
+    lost = {n: unconfirmed(memory) for n, memory in result.servers.items() if n in unsent}
     return replace(
         judgement,
-        result=result.model_copy(update={"servers": servers}),
+        result=result.model_copy(update={"servers": {**result.servers, **lost}}),
         alerts=[*judgement.alerts, *_unreported(judgement.reports, unsent)],
     )
 

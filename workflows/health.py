@@ -9,6 +9,7 @@ from temporalio.exceptions import ApplicationError
 with workflow.unsafe.imports_passed_through():
     from activities.readings import ReadingActivities
     from activities.reports import ReportActivities
+    from fleet import details
     from fleet.contracts import (
         HEALTH_SWEEP,
         ReportBatch,
@@ -19,7 +20,6 @@ with workflow.unsafe.imports_passed_through():
     )
     from fleet.durations import brief
     from fleet.sweep import Judgement, is_too_old, judge_shard, with_unsent
-    from fleet.verdicts import GOOD
     from workflows.alerting import raise_alert
 
 
@@ -43,10 +43,10 @@ class HealthSweep:
                 non_retryable=True,
             )
         judgement = judge_shard(request.shard, workflow.now(), workflow.info().run_id, seen, before)
-        workflow.set_current_details(_details(judgement))
+        workflow.set_current_details(details.sweep(judgement.result, workflow.info().namespace))
         if judgement.reports:
             sent = await self._report(judgement, search_attributes=seen.search_attributes)
-            judgement = with_unsent(judgement, sent.unsent, before)
+            judgement = with_unsent(judgement, sent.unsent)
         for alert in judgement.alerts:
             await raise_alert(alert)
         return judgement.result
@@ -78,19 +78,3 @@ class HealthSweep:
             retry_policy=RetryPolicy(maximum_attempts=3),
             summary=f"report {', '.join(names[:5])}{' …' if len(names) > 5 else ''}"[:190],
         )
-
-
-def _details(judgement: Judgement) -> str:
-    servers = judgement.result.servers
-    bad = {
-        name: memory
-        for name, memory in servers.items()
-        if memory.verdict is not None and memory.verdict not in GOOD
-    }
-    lines = [f"**{len(servers)}** servers, **{len(bad)}** not well"]
-    whys = judgement.result.whys
-    lines += [
-        f"- `{name}` **{memory.verdict}** since {memory.since:%H:%M:%S}: {whys.get(name, '')}"
-        for name, memory in sorted(bad.items())[:50]
-    ]
-    return "\n".join(lines)

@@ -408,8 +408,7 @@ def test_a_server_whose_report_was_not_sent_is_judged_anew_and_the_others_go_on(
     for seconds, look in ((0, busy), (30, hung)):
         before = judge_shard(3, at(seconds), "run", both(seconds, look), before).result
     judgement = judge_shard(3, at(60), "run-3", both(60, hung), before)
-    kept = with_unsent(judgement, {"gpu-1": "no answer"}, before).result
-    assert kept.servers["gpu-1"] == before.servers["gpu-1"]
+    kept = with_unsent(judgement, {"gpu-1": "no answer"}).result
     assert kept.servers["gpu-2"].verdict is Verdict.HUNG
     again = judge_shard(3, at(90), "run-4", both(90, hung), kept)
     assert [(r.observation.server, r.ongoing, r.observation.since) for r in again.reports] == [
@@ -418,20 +417,34 @@ def test_a_server_whose_report_was_not_sent_is_judged_anew_and_the_others_go_on(
     ]
 
 
-def test_a_server_whose_first_report_was_not_sent_is_seen_for_the_first_time_again() -> None:
-    judgement = judge_shard(3, at(0), "run", shard(busy(0)), None)
-    assert with_unsent(judgement, {"gpu-1": "no answer"}, None).result.servers == {}
+@pytest.mark.parametrize("look", [hung, gone, silent])
+def test_a_verdict_that_reached_nobody_keeps_its_beginning_however_long_that_lasts(
+    look: Any,
+) -> None:
+    watch = Watch()
+    watch.reports(busy(0), look(30))
+    for n in range(2, 12):
+        judgement = with_unsent(watch.sweep(look(30 * n)), {"gpu-1": "no answer"})
+        watch.before = judgement.result
+        (report,) = judgement.reports
+        assert (report.ongoing, report.observation.since) == (False, at(30))
+
+
+def test_a_recovery_that_reached_nobody_is_reported_anew() -> None:
+    watch = Watch()
+    watch.reports(busy(0), hung(30), hung(60))
+    watch.before = with_unsent(watch.sweep(busy(90)), {"gpu-1": "no answer"}).result
+    assert [report.good for report in watch.sweep(busy(120)).reports] == [True]
+    assert watch.sweep(busy(150)).reports == []
 
 
 def test_people_hear_of_a_hang_that_steady_could_not_act_on_once_an_incident() -> None:
     watch = Watch()
     watch.reports(busy(0), hung(30))
-    before = watch.before
     alerts = []
     for seconds in (60, 90):
-        judgement = judge_shard(3, at(seconds), "run", shard(hung(seconds)), before)
-        unsent = with_unsent(judgement, {"gpu-1": "no answer"}, before)
-        before = unsent.result
+        unsent = with_unsent(watch.sweep(hung(seconds)), {"gpu-1": "no answer"})
+        watch.before = unsent.result
         alerts += unsent.alerts
     assert [(alert.cause, alert.severity) for alert in alerts] == [
         ("unreported", Severity.PAGE)
@@ -443,9 +456,9 @@ def test_people_hear_of_a_hang_that_steady_could_not_act_on_once_an_incident() -
 
 def test_nobody_is_paged_for_a_recovery_that_could_not_be_passed_on() -> None:
     judgement = judge_shard(3, at(0), "run", shard(busy(0)), None)
-    assert with_unsent(judgement, {"gpu-1": "no answer"}, None).alerts == []
+    assert with_unsent(judgement, {"gpu-1": "no answer"}).alerts == []
 
 
 def test_where_every_report_was_sent_nothing_changes() -> None:
     judgement = judge_shard(3, at(0), "run", shard(busy(0)), None)
-    assert with_unsent(judgement, {}, None) is judgement
+    assert with_unsent(judgement, {}) is judgement
