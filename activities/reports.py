@@ -19,6 +19,7 @@ from fleet.contracts import (
     ReportResult,
     remediation_id,
 )
+from fleet.details import WHAT_A_PERSON_CAN_SAY
 from fleet.durations import show
 from fleet.sweep import may_open
 from fleet.verdicts import ACTIONABLE
@@ -101,17 +102,18 @@ class ReportActivities:
 
     async def _open(self, report: Report, *, search_attributes: bool) -> None:
         """Signal-with-start under a fixed ID: fifty detectors make one workflow; none is lost."""
-        server = report.observation.server
+        seen = report.observation
         await self._client.start_workflow(
             REMEDIATION,
-            RemediationInput(server=server, search_attributes=search_attributes),
-            id=remediation_id(server),
+            RemediationInput(server=seen.server, search_attributes=search_attributes),
+            id=remediation_id(seen.server),
             task_queue=activity.info().task_queue,
             start_signal=RemediationSignal.OBSERVE,
-            start_signal_args=[report.observation],
+            start_signal_args=[seen],
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-            static_summary=f"{server}: {report.observation.verdict}",
+            static_summary=f"{seen.server} is {seen.verdict}: {seen.why}"[:190],
+            static_details=WHAT_A_PERSON_CAN_SAY,
         )
 
     async def _tell(self, report: Report) -> bool:

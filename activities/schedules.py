@@ -12,6 +12,7 @@ from temporalio.client import (
     ScheduleOverlapPolicy,
     SchedulePolicy,
     ScheduleSpec,
+    ScheduleState,
     ScheduleUpdate,
     ScheduleUpdateInput,
 )
@@ -30,6 +31,7 @@ _RPC_TIMEOUT = timedelta(seconds=10)
 _SHORTEST_RUN = timedelta(seconds=20)
 #: Sweeps that were missed for longer are not made up: what they would have seen is history.
 _CATCH_UP = timedelta(minutes=1)
+_NOTE = "kept in line with the fleet by `steady apply`; paused here, nothing of this shard is read"
 _PREFIX = health_id(0).removesuffix("0")
 
 
@@ -118,6 +120,7 @@ def _schedule(shard: int, interval: timedelta, task_queue: str) -> Schedule:
             static_summary=f"sweep of shard {shard}",
         ),
         spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=interval)]),
+        state=ScheduleState(note=_NOTE),
         policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=_CATCH_UP),
     )
 

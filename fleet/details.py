@@ -10,9 +10,17 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 from urllib.parse import quote
 
-from fleet.contracts import Moment, Phase, RemediationStatus, guard_id
+from fleet.contracts import (
+    Moment,
+    Phase,
+    RemediationStatus,
+    SweepResult,
+    guard_id,
+    remediation_id,
+)
 from fleet.durations import brief
 from fleet.remediation import MEANING
+from fleet.verdicts import ACTIONABLE, GOOD
 
 #: Characters of a page, percent-encoded: common proxies take 8 KB for a URL.
 _MOST_ENCODED = 7000
@@ -40,6 +48,25 @@ def remediation(status: RemediationStatus, namespace: str) -> str:
     newest, hidden = _fitting(_moments(status.timeline)[::-1], lines)
     earlier = [f"- … {hidden} earlier: the query `status` has them all"] if hidden else []
     return "\n".join([*lines, *earlier, *reversed(newest)])
+
+
+def sweep(result: SweepResult, namespace: str) -> str:
+    """What a sweep found: who is not well and why, and who may not be."""
+    whys = {name: plain(why) for name, why in result.whys.items()}
+    bad = [
+        f"- `{name}` **{memory.verdict}** since {utc(memory.since)}: {whys.get(name, '')}"
+        + (f", {link(remediation_id(name), namespace)}" if memory.verdict in ACTIONABLE else "")
+        for name, memory in sorted(result.servers.items())
+        if memory.verdict is not None and memory.verdict not in GOOD
+    ]
+    doubted = [
+        f"- `{name}` may be {memory.pending}, the next sweep will tell: {whys.get(name, '')}"
+        for name, memory in sorted(result.servers.items())
+        if memory.pending is not None and (memory.verdict is None or memory.verdict in GOOD)
+    ]
+    count = many(len(result.servers), "server")
+    head = f"**{count}**, {len(bad)} not well, {len(doubted)} in doubt"
+    return page([f"{head} (fleet version {result.version})", ""], [*bad, *doubted])
 
 
 def page(head: Sequence[str], rows: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from fleet.contracts import (
     RemediationStatus,
     remediation_id,
 )
+from fleet.details import WHAT_A_PERSON_CAN_SAY
 from worker.client import NO_WORKER
 from worker.commands.exits import Stop
 from worker.errors import SetupError
@@ -85,6 +86,7 @@ async def restart(
         start_signal_args=[request],
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         static_summary=f"{server}: a restart by hand",
+        static_details=WHAT_A_PERSON_CAN_SAY,
     )
     return await _answer(handle, request.id, _ACCEPTED_WITHIN)
 

@@ -48,9 +48,7 @@ class Decide:
         except HostTrouble as problem:
             self._book.note(f"the host could not be asked: {problem}")
             return
-        self._book.note(
-            f"on the host it is {self._seen.status}, started {self._seen.started or '?'}"
-        )
+        self._book.note(f"on the host it is {self._seen.status}, started {_when(self._seen)}")
 
     async def spec(self) -> tuple[PresentPolicy, ServerSpec]:
         """The present policy. Raises Ended where it, or a person through it, forbids the act."""
@@ -75,7 +73,9 @@ class Decide:
                 Phase.PERSISTING, "read again, and act if it is still true", due or workflow.now()
             )
             if due is not None and not self._orders.by_hand:
-                await self._case.sleep(due, "it must persist before the act", self._woken)
+                await self._case.sleep(
+                    due, f"it must last until {due:%H:%M:%S} UTC before a restart", self._woken
+                )
             policy = (await self.spec())[1].policy
             self._orders.changed = False
             reading, finding = await self._case.judge(policy, "is it still so?")
@@ -130,7 +130,9 @@ class Decide:
         )
         self._orders.changed = False
         look = min(until, workflow.now() + poll(policy) * 20)
-        await self._case.sleep(look, "a person must approve", self._answered)
+        await self._case.sleep(
+            look, "a person has to approve the restart, or cancel", self._answered
+        )
         if workflow.now() >= until and not self._answered():
             raise Ended(
                 Decision.end(
@@ -196,3 +198,9 @@ class Decide:
 
     def _answered(self) -> bool:
         return self._orders.approved is not None or self._woken()
+
+
+def _when(host: HostState) -> str:
+    if host.started_at is None:
+        return host.started or "at a time that it does not say"
+    return f"{host.started_at:%Y-%m-%d %H:%M:%S} UTC"

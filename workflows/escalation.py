@@ -33,7 +33,7 @@ class Escalation:
             reads += 1
             book.enter(Phase.ESCALATED, "waits for a person or a recovery; looks again", until)
             orders.changed = False
-            await self._case.sleep(until, "looks again, slower and slower", self._stirred)
+            await self._case.sleep(until, "until the next look: has it recovered?", self._stirred)
             if orders.by_hand:
                 break
             _, finding = await self._case.judge(policy, "has it recovered?")

@@ -174,9 +174,7 @@ class FleetWorkflow:
                 schedule_to_close_timeout=_IN_ALL,
                 heartbeat_timeout=_HEARTBEAT,
                 retry_policy=_RETRY,
-                summary=f"found guards of {many(len(servers), 'new server')}: {', '.join(servers)}"[
-                    :190
-                ],
+                summary=f"start the guards of {many(len(servers), 'new server')}",
             )
         except ActivityError as problem:
             raise ApplicationError(

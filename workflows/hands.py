@@ -91,7 +91,7 @@ class Hands:
         return await self._do(
             PolicyActivities.present_policy,
             ServerRequest(server=self._server),
-            summary="ask the fleet for the present policy",
+            summary="ask the fleet what is in force now: mode, pause, limits",
             retry=_PATIENT,
         )
 
@@ -129,7 +129,7 @@ class Hands:
             return await self._do(
                 HostActivities.collect_evidence,
                 EvidenceRequest(server=self._server, incident=incident),
-                summary="collect evidence",
+                summary="save logs and state of the host before a restart destroys them",
                 bound=timedelta(seconds=90),
                 retry=_ONCE,
             )
@@ -137,10 +137,12 @@ class Hands:
             return Evidence(missing=[_said(problem)[:200]])
 
     async def open(self, request: OpenRequest) -> OpenResult:
-        return await self._book(GuardActivities.open_incident, request, "open the incident")
+        return await self._book(
+            GuardActivities.open_incident, request, "open the incident, or go on with it"
+        )
 
     async def close(self, request: CloseRequest) -> CloseResult:
-        return await self._book(GuardActivities.close_incident, request, "close the incident")
+        return await self._book(GuardActivities.close_incident, request, "book how it ended")
 
     async def take(self, request: TakeRequest) -> TakeResult:
         return await self._book(
@@ -150,7 +152,9 @@ class Hands:
         )
 
     async def give_back(self, request: GiveBackRequest) -> None:
-        await self._book(GuardActivities.give_back, request, f"give it back: {request.proof}"[:190])
+        await self._book(
+            GuardActivities.give_back, request, f"give the restart back: {request.proof}"[:190]
+        )
 
     async def restart(self, order: RestartOrder, spec: ServerSpec) -> RestartResult:
         """Send the command, once.
@@ -167,7 +171,7 @@ class Hands:
                 start_to_close_timeout=bound,
                 heartbeat_timeout=_HEARTBEAT,
                 retry_policy=_ONCE,
-                summary=f"restart {self._server}",
+                summary=_order(order.server, spec),
             )
         except ActivityError as problem:
             cause = problem.cause
@@ -221,6 +225,11 @@ class Hands:
             handle.cancel()
             raise Interrupted
         return await handle
+
+
+def _order(server: str, spec: ServerSpec) -> str:
+    restart = spec.restart
+    return f"restart {server} ({restart.kind} on {restart.host})" if restart else server
 
 
 def restart_bound(spec: ServerSpec) -> timedelta:

@@ -147,7 +147,7 @@ class Healing:
             await workflow.wait_condition(
                 self._knows_why,
                 timeout=_FIRST_WORD_WITHIN,
-                timeout_summary="whoever started this says why",
+                timeout_summary="the first report, or a person's order",
             )
         if not self._knows_why():
             raise Ended(Decision.end(Outcome.NOT_CONFIRMED, "nobody reported anything"))

@@ -6,7 +6,15 @@ from urllib.parse import quote
 import pytest
 
 from fleet import details
-from fleet.contracts import Moment, Outcome, Phase, RemediationSignal, RemediationStatus
+from fleet.contracts import (
+    Moment,
+    Outcome,
+    Phase,
+    RemediationSignal,
+    RemediationStatus,
+    SweepResult,
+)
+from fleet.judge import Memory
 from fleet.verdicts import Verdict
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
@@ -145,3 +153,34 @@ def test_a_page_says_how_many_of_its_rows_do_not_fit() -> None:
 
 def test_a_page_whose_rows_all_fit_says_no_more() -> None:
     assert details.page(["head"], ["- one", "- two"]) == "head\n- one\n- two"
+
+
+# --- a sweep -------------------------------------------------------------------------------------
+
+
+def swept(**servers: Memory) -> list[str]:
+    names = {name.replace("_", "-"): memory for name, memory in servers.items()}
+    whys = dict.fromkeys(names, "heartbeat 7s old")
+    result = SweepResult(shard=0, at=NOW, version=3, servers=names, whys=whys)
+    return details.sweep(result, "default").splitlines()
+
+
+def test_a_sweep_shows_who_is_not_well_since_when_and_why() -> None:
+    lines = swept(
+        gpu_1=Memory(at=NOW, verdict=Verdict.BUSY, since=SINCE),
+        gpu_2=Memory(at=NOW, verdict=Verdict.HUNG, since=SINCE),
+        gpu_3=Memory(at=NOW, verdict=Verdict.SILENT, since=SINCE),
+    )
+    link = "[remediate/gpu-2](namespaces/default/workflows/remediate%2Fgpu-2)"
+    assert lines == [
+        "**3 servers**, 2 not well, 0 in doubt (fleet version 3)",
+        "",
+        f"- `gpu-2` **hung** since 2026-11-30 11:55:00 UTC: heartbeat 7s old, {link}",
+        "- `gpu-3` **silent** since 2026-11-30 11:55:00 UTC: heartbeat 7s old",
+    ]
+
+
+def test_a_sweep_shows_a_verdict_that_waits_for_its_confirmation() -> None:
+    lines = swept(gpu_1=Memory(at=NOW, since=SINCE, pending=Verdict.HUNG, count=1))
+    assert lines[0].startswith("**1 server**, 0 not well, 1 in doubt")
+    assert lines[2] == "- `gpu-1` may be hung, the next sweep will tell: heartbeat 7s old"
