@@ -85,8 +85,15 @@ def _commands(
     return serve
 
 
+def _unbounded(argv: list[str]) -> list[str]:
+    """The command inside ``timeout [-k SECONDS] SECONDS``: none here takes that long."""
+    if argv[:1] != ["timeout"]:
+        return argv
+    return argv[4:] if argv[1:2] == ["-k"] else argv[2:]
+
+
 async def _carry_out(engine: Engine, command: str | None) -> Answer:
-    argv = shlex.split(command or "")
+    argv = _unbounded(shlex.split(command or ""))
     if argv and argv[0] == "docker":
         return await run_docker(engine, argv)
     program = argv[0] if argv else "a login without a command"

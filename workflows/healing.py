@@ -179,7 +179,8 @@ class Healing:
         self._book.enter(Phase.COLLECTING, "logs are saved before a restart destroys them")
         evidence = await self._hands.evidence(self._case.incident.id)
         lacking = f"; missing: {', '.join(evidence.missing)}" if evidence.missing else ""
-        self._book.note(f"evidence: {evidence.path or 'none'} ({evidence.size} bytes){lacking}")
+        saved = f"{evidence.size} bytes in {evidence.path}" if evidence.path else "none"
+        self._book.note(f"evidence: {saved}{lacking}")
 
     async def _announce(self) -> None:
         step = self._case.incident.restarts + 1

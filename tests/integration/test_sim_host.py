@@ -6,18 +6,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
+from activities.evidence import Bundle, collect
 from activities.ssh import Limits, Shell, connected
 from fleet.actions import DockerRestart, Host
 from fleet.contracts import HostState, HostStatus
 from fleet.host_replies import container_state
-from fleet.hosts import container_argv, evidence_argvs, restart_argv
+from fleet.hosts import container_argv, restart_argv
 from simulator.heartbeat import Options
 from simulator.host import SimHost, sim_host
 from simulator.weather import Weather
@@ -181,13 +182,15 @@ async def test_a_container_that_is_not_there_is_gone(shell: Shell) -> None:
     assert container_state(reply).status is HostStatus.GONE
 
 
-async def test_it_has_the_evidence_that_a_container_has(shell: Shell, store: str) -> None:
+async def test_it_has_the_evidence_that_a_container_has(
+    shell: Shell, store: str, tmp_path: Path
+) -> None:
     await _until(store, state="processing")
-    commands = evidence_argvs(_ACTION, None)
-    logs = await shell.run(commands["logs.txt"], _LIMITS)
-    described = await shell.run(commands["container.json"], _LIMITS)
-    assert b"began job-1" in logs.out
-    assert b'"Status": "running"' in described.out
+    bundle = Bundle(tmp_path, "gpu-1@now", datetime.now(UTC))
+    await collect(shell, _ACTION, bundle)
+    assert "began job-1" in (bundle.folder / "logs.txt").read_text()
+    assert '"Status": "running"' in (bundle.folder / "container.json").read_text()
+    assert bundle.missing == ["nvidia-smi.txt: the host has no nvidia-smi"]
 
 
 async def test_a_frozen_one_comes_up_frozen_when_the_host_does(tmp_path: Path, store: str) -> None:
