@@ -5,7 +5,7 @@ where no worker is there to answer, their search attributes.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 from temporalio.client import (
     Client,
-    ScheduleActionExecutionStartWorkflow,
     WorkflowExecution,
     WorkflowExecutionStatus,
     WorkflowFailureError,
@@ -39,11 +38,10 @@ from fleet.contracts import (
 from fleet.durations import Duration
 from fleet.judge import Memory
 from fleet.verdicts import Verdict
+from worker.sweeps import SweepReader, first
 
 _PATIENCE = timedelta(seconds=3)
 _AT_ONCE = 8
-_SHARDS = 100
-_HEALTH = "health/"
 
 T = TypeVar("T")
 
@@ -101,7 +99,7 @@ class SnapshotReader:
         self._client = client
         self._closed = closed
         self._results: dict[str, RemediationStatus] = {}
-        self._sweeps: dict[str, SweepResult] = {}
+        self._sweeps = SweepReader(client)
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def fetch(self) -> Snapshot:
@@ -134,43 +132,15 @@ class SnapshotReader:
         return state
 
     async def _last_sweeps(self) -> list[SweepResult]:
-        schedules = await self._client.list_schedules()
-        ids = [s.id async for s in _first(schedules, _SHARDS) if s.id.startswith(_HEALTH)]
-        found = await asyncio.gather(*(self._bounded(self._last_sweep(id_)) for id_ in ids))
-        results = {run: result for run, result in found if result is not None}
-        self._sweeps = results
-        return list(results.values())
-
-    async def _last_sweep(self, schedule: str) -> tuple[str, SweepResult | None]:
-        """The newest result of a schedule: its newest runs may still be at work, or have failed."""
-        about = await self._client.get_schedule_handle(schedule).describe(rpc_timeout=_PATIENCE)
-        for taken in reversed(about.info.recent_actions):
-            action = taken.action
-            if not isinstance(action, ScheduleActionExecutionStartWorkflow):
-                continue
-            if action in about.info.running_actions:
-                continue
-            run = action.first_execution_run_id
-            result = self._sweeps.get(run) or await self._sweep_result(action.workflow_id, run)
-            if result is not None:
-                return run, result
-        return schedule, None
-
-    async def _sweep_result(self, workflow_id: str, run: str) -> SweepResult | None:
-        handle = self._client.get_workflow_handle(workflow_id, run_id=run, result_type=SweepResult)
-        try:
-            async with asyncio.timeout(_PATIENCE.total_seconds()):
-                result: SweepResult = await handle.result(rpc_timeout=_PATIENCE)
-        except (WorkflowFailureError, TimeoutError):
-            return None
-        return result
+        shards = await self._sweeps.fetch()
+        return [shard.result for shard in shards if shard.result is not None]
 
     async def _remediations(self) -> "_Incidents":
         """All that run, and the newest of those that ended; a run that continues is not an end."""
         listed = self._client.list_workflows(f"WorkflowType = '{REMEDIATION}'")
         open_runs: list[WorkflowExecution] = []
         ended: list[WorkflowExecution] = []
-        async for run in _first(listed, 10 * self._closed):
+        async for run in first(listed, 10 * self._closed):
             if run.status is WorkflowExecutionStatus.RUNNING:
                 open_runs.append(run)
             elif run.status is not WorkflowExecutionStatus.CONTINUED_AS_NEW:
@@ -280,12 +250,3 @@ async def _or(otherwise: T, wanted: Awaitable[T], what: str, problems: list[str]
     except (RPCError, TimeoutError, ValueError) as problem:
         problems.append(f"{what} can't be read: {str(problem)[:200] or type(problem).__name__}")
         return otherwise
-
-
-async def _first(items: AsyncIterator[T], limit: int) -> AsyncIterator[T]:
-    count = 0
-    async for item in items:
-        if count == limit:
-            return
-        count += 1
-        yield item
