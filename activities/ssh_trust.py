@@ -115,6 +115,11 @@ def _entries(
     return keys, authorities
 
 
+def is_known(host: Host, trust: Trust) -> bool:
+    """Whether the host's key stands there under the very name that the fleet file has."""
+    return any(_entries(host, trust.known_hosts))
+
+
 def refuse_key(host: Host, trust: Trust) -> NoReturn:
     """Say whether the host showed another key than the known one, or is not known at all."""
     story = (

@@ -74,7 +74,7 @@ def container_state(reply: Reply) -> HostState:
     """
     if reply.status != 0 and _NO_CONTAINER.search(reply.err):
         return HostState(status=HostStatus.GONE, detail="there is no such container")
-    shown = _json_object(_succeeded(reply, "the container engine"))
+    shown = _json_object(succeeded(reply, "the container engine"))
     identity, word, started = (str(shown.get(key) or "") for key in ("id", "status", "started"))
     if not identity or not word:
         _unreadable("the container engine", reply)
@@ -93,7 +93,7 @@ def service_container(reply: Reply) -> str | None:
     Raises:
         ReplyError: there are several, so that one server is not one process, or it is not known.
     """
-    lines = [line.split() for line in _succeeded(reply, "the container engine").splitlines()]
+    lines = [line.split() for line in succeeded(reply, "the container engine").splitlines()]
     found = [line[0] for line in lines if line and line[1:] != ["True"]]
     if len(found) > 1:
         raise ReplyError(
@@ -113,7 +113,7 @@ def unit_state(reply: Reply) -> HostState:
     Raises:
         ReplyError: the unit's state is not known.
     """
-    text = _succeeded(reply, "systemd")
+    text = succeeded(reply, "systemd")
     shown = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     if "LoadState" not in shown or "ActiveState" not in shown:
         _unreadable("systemd", reply)
@@ -167,7 +167,12 @@ def _unit_status(shown: dict[str, str]) -> HostStatus:
     return _UNIT.get(shown["ActiveState"], HostStatus.UNKNOWN)
 
 
-def _succeeded(reply: Reply, who: str) -> str:
+def succeeded(reply: Reply, who: str) -> str:
+    """What the command printed.
+
+    Raises:
+        ReplyError: it did not end well; the kind says whether the user or the host is in the way.
+    """
     if reply.status == 0:
         return reply.out
     if reply.status == 127 or "command not found" in reply.err:

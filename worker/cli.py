@@ -10,7 +10,18 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from worker.commands import apply, audit, incidents, operator, pause, scan, serve, status, validate
+from worker.commands import (
+    apply,
+    audit,
+    incidents,
+    init,
+    operator,
+    pause,
+    scan,
+    serve,
+    status,
+    validate,
+)
 from worker.commands.exits import MEANING, Exit, Stop
 from worker.errors import SetupError
 from worker.problems import FleetFileError
@@ -18,8 +29,9 @@ from worker.problems import FleetFileError
 _CODES = "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANING.items())
 _EPILOG = f"""\
 **Begin with** `steady demo`, a demonstration that ends by itself, or `steady up`, which starts
-everything that is needed and shows it live. For machines of your own: write a `fleet.toml`
-(`fleet.example.toml` explains every key), `steady validate fleet.toml`, `steady up`.
+everything that is needed and shows it live. For machines of your own: `steady init HOST` writes a
+`fleet.toml` to start from (`fleet.example.toml` explains every key), `steady validate fleet.toml`,
+`steady up`.
 
 **Where Temporal is**: the `steady up` of this folder, else `TEMPORAL_ADDRESS` (and the other
 `TEMPORAL_*` variables), else 127.0.0.1:7233.
@@ -94,6 +106,7 @@ _RUN, _FLEET, _LOOK, _ACT = "Run", "The fleet file", "Look", "Say a word"
 app.command("up", rich_help_panel=_RUN)(serve.up)
 app.command("worker", rich_help_panel=_RUN)(serve.worker)
 app.command("demo", rich_help_panel=_RUN)(serve.demo)
+app.command("init", rich_help_panel=_FLEET)(init.init)
 app.command("validate", rich_help_panel=_FLEET)(validate.validate)
 app.command("apply", rich_help_panel=_FLEET)(apply.apply)
 app.command("audit", rich_help_panel=_FLEET)(audit.audit)
