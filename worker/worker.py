@@ -9,6 +9,7 @@ import structlog
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from activities.alert_history import AlertHistory
 from activities.alerts import AlertActivities
 from activities.guards import GuardActivities
 from activities.host import HostActivities
@@ -19,6 +20,7 @@ from activities.schedules import ScheduleActivities
 from worker.attributes import register_search_attributes
 from worker.connection import connect
 from worker.logs import set_up_logging
+from worker.runner import PunctualRunner
 from worker.settings import Settings
 from worker.state import noted_store
 from workflows.alert import Alert
@@ -41,6 +43,7 @@ def build_worker(client: Client, settings: Settings) -> Worker:
     readings = ReadingActivities(policies, settings.embedded_store)
     host = HostActivities(policies, settings.state_dir)
     guards = GuardActivities(client)
+    alerts = AlertActivities(policies, AlertHistory(client))
     return Worker(
         client,
         task_queue=settings.task_queue,
@@ -59,8 +62,10 @@ def build_worker(client: Client, settings: Settings) -> Worker:
             guards.found_guards,
             ScheduleActivities(client).reconcile,
             ReportActivities(client).report,
-            AlertActivities(policies).deliver,
+            alerts.plan_alert,
+            alerts.deliver,
         ],
+        workflow_runner=PunctualRunner(),
         graceful_shutdown_timeout=settings.graceful_shutdown,
     )
 
