@@ -18,8 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecution, WorkflowHandle
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
+from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Replayer
 
 from activities.guards import GuardReader
 from fleet.actions import Host
@@ -40,6 +47,8 @@ from tests.parts.sshd import Sshd
 from tests.parts.stores import StoreServer, valkey
 from tests.parts.temporal import DevServer, dev_server
 from worker.apply import apply_fleet
+from worker.runner import REFUSED, PunctualRunner
+from workflows.remediation import Remediation
 
 REPOSITORY = Path(__file__).parents[2]
 STEADY = Path(sys.executable).with_name("steady")
@@ -135,11 +144,15 @@ class Server:
         return Facts(shown["Id"], state["StartedAt"], state["Status"], began)
 
     async def status(self) -> RemediationStatus | None:
-        """Of its newest remediation; none where there was none, or no worker answers."""
+        """Of its newest remediation; none where there was none, or it can't be asked right now."""
         try:
             found: RemediationStatus = await self.handle.query(
                 STATUS_QUERY, result_type=RemediationStatus
             )
+        except WorkflowQueryFailedError as problem:
+            if problem.message == REFUSED:
+                return None
+            raise
         except RPCError as problem:
             if problem.status is RPCStatusCode.NOT_FOUND:
                 return None
@@ -174,6 +187,17 @@ class Server:
         """Every run of its remediation, oldest first."""
         found = self.rig.client.list_workflows(f"WorkflowId = '{remediation_id(self.name)}'")
         return sorted([run async for run in found], key=lambda run: run.start_time)
+
+    async def replays(self) -> None:
+        """Every run of its remediation can be done again from its history, by any worker."""
+        replayer = Replayer(
+            workflows=[Remediation],
+            workflow_runner=PunctualRunner(),
+            data_converter=pydantic_data_converter,
+        )
+        for run in await self.runs():
+            handle = self.rig.client.get_workflow_handle(run.id, run_id=run.run_id)
+            await replayer.replay_workflow(await handle.fetch_history())
 
     @property
     def told(self) -> list[dict[str, Any]]:
@@ -245,9 +269,7 @@ class Rig:
     workers: list[Working] = field(default_factory=list)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
-    async def start_worker(
-        self, *argv: str, variables: Mapping[str, str] | None = None
-    ) -> Working:
+    async def start_worker(self, *argv: str, variables: Mapping[str, str] | None = None) -> Working:
         """Run ``steady worker``, or another program in its place, until it works."""
         log = self.folder / f"worker-{next(self._numbers)}.log"
         with log.open("wb") as sink:
@@ -312,9 +334,7 @@ class Rig:
     ) -> AsyncIterator[dict[str, Server]]:
         """Run a container for each plan and watch them, and nothing else, until the body ends."""
         number = next(self._numbers)
-        servers = {
-            label: Server(self, f"{label}-{number}", plan) for label, plan in plans.items()
-        }
+        servers = {label: Server(self, f"{label}-{number}", plan) for label, plan in plans.items()}
         try:
             await asyncio.gather(*(server.run() for server in servers.values()))
             await self._apply(servers.values(), sweep)

@@ -1,4 +1,4 @@
-"""A wire between a client and a server on loopback, which a test can cut or freeze."""
+"""A wire between a client and a server on loopback, which a test can cut, freeze or close."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,10 +6,14 @@ from contextlib import asynccontextmanager
 
 
 class Wire:
-    """Carries bytes both ways until it is frozen (nothing arrives any more) or cut (reset)."""
+    """Carries bytes both ways until it is frozen (nothing arrives any more) or cut (reset).
+
+    ``admits`` is how many more connections it takes, where that is bounded; the rest are reset.
+    """
 
     def __init__(self, port: int) -> None:
         self.port = 0
+        self.admits: int | None = None
         self._to = port
         self._frozen = False
         self._writers: list[asyncio.StreamWriter] = []
@@ -23,6 +27,11 @@ class Wire:
             writer.transport.abort()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.admits is not None:
+            if self.admits == 0:
+                writer.transport.abort()
+                return
+            self.admits -= 1
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._to)
         self._writers += [writer, far_writer]
         for source, sink in ((reader, far_writer), (far_reader, writer)):
@@ -47,9 +56,10 @@ class Wire:
 
 
 @asynccontextmanager
-async def wire_to(port: int) -> AsyncIterator[Wire]:
+async def wire_to(port: int, at: int = 0) -> AsyncIterator[Wire]:
+    """Listen on the port ``at``, or on a free one."""
     wire = Wire(port)
-    server = await asyncio.start_server(wire.carry, "127.0.0.1", 0)
+    server = await asyncio.start_server(wire.carry, "127.0.0.1", at)
     wire.port = server.sockets[0].getsockname()[1]
     try:
         yield wire
