@@ -3,9 +3,11 @@
 import logging
 import sys
 from functools import cache
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import structlog
+from temporalio import activity, workflow
 from temporalio.runtime import (
     LogForwardingConfig,
     LoggingConfig,
@@ -34,6 +36,8 @@ _SHARED: list[structlog.types.Processor] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 ]
 
+_MOST_BYTES = 10_000_000
+
 #: Each of these logs every request or connection at INFO.
 _CHATTY = ("httpx", "httpcore", "asyncssh")
 
@@ -45,7 +49,7 @@ def set_up_logging(settings: Settings, to: Path | None = None) -> None:
         handler = logging.StreamHandler(sys.stderr)
     else:
         to.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(to, encoding="utf-8")
+        handler = RotatingFileHandler(to, maxBytes=_MOST_BYTES, backupCount=1, encoding="utf-8")
     handler.setFormatter(_formatter(settings, colours=to is None and sys.stderr.isatty()))
     root = logging.getLogger()
     for old in list(root.handlers):
@@ -55,6 +59,9 @@ def set_up_logging(settings: Settings, to: Path | None = None) -> None:
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING)
     catch_sdk_logs("WARN")
+    # Which workflow or activity spoke is a field of its own, and need not stand in the text too.
+    workflow.logger.workflow_info_on_message = False
+    activity.logger.activity_info_on_message = False
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -82,13 +89,19 @@ def catch_sdk_logs(level: str) -> None:
 
 
 def _formatter(settings: Settings, *, colours: bool) -> logging.Formatter:
+    """Tracebacks are plain. structlog's own show local variables, and so secrets; and Rich, which
+    draws them, can't be imported where a workflow logs.
+    """
     if settings.log_format == "json":
         last: list[structlog.types.Processor] = [
-            structlog.processors.dict_tracebacks,
+            structlog.processors.ExceptionRenderer(
+                structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+            ),
             structlog.processors.JSONRenderer(),
         ]
     else:
-        last = [structlog.dev.ConsoleRenderer(colors=colours)]
+        plain = structlog.dev.plain_traceback
+        last = [structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=plain)]
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_SHARED,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 import structlog
@@ -49,3 +50,22 @@ def test_requests_of_libraries_are_not_logged_one_by_one(tmp_path: Path) -> None
     set_up_logging(Settings(log_level="debug"), to=tmp_path / "log")
     logging.getLogger("httpx").info("HTTP Request: POST https://secret.example/hook")
     assert "secret.example" not in (tmp_path / "log").read_text()
+
+
+def _log_in(password: str) -> None:
+    message = f"refused after {len(password)} characters"
+    raise RuntimeError(message)
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_a_traceback_shows_where_and_no_local_variable(tmp_path: Path, form: str) -> None:
+    password = token_hex(16)
+    set_up_logging(Settings(log_format=form), to=tmp_path / "log")
+    try:
+        _log_in(password)
+    except RuntimeError:
+        structlog.get_logger("ours").exception("failed")
+    text = (tmp_path / "log").read_text()
+    assert "refused after 32 characters" in text
+    assert "_log_in" in text
+    assert password not in text
