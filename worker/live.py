@@ -8,86 +8,108 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fleet.contracts import Outcome, Pause, Phase, RemediationStatus
+from fleet.contracts import Pause, Phase, RemediationStatus
+from fleet.details import many, meaning
 from fleet.durations import brief
 from fleet.remediation import MEANING, PAGES
 from fleet.verdicts import ACTIONABLE, GOOD, Verdict
+from worker.room import Room
 from worker.snapshot import ServerView, Snapshot
 
-_CLOSED_SHOWN = 8
-_ALERTS_SHOWN = 5
-_SERVERS_SHOWN = 60
 _STALE = timedelta(seconds=30)
 
 
 def screen(
-    seen: Snapshot, place: str, ui_url: str | None, alerts: Sequence[str] = ()
+    seen: Snapshot, place: str, ui_url: str | None, alerts: Sequence[str], room: Room
 ) -> RenderableType:
     """The whole view. ``place`` says which fleet this is, ``ui_url`` where Temporal's UI is,
     ``alerts`` what people were told, newest last.
     """
-    parts: list[RenderableType] = [header(seen, place, ui_url), servers_table(seen)]
+    parts: list[RenderableType] = [header(seen, place, ui_url), "", servers_table(seen, room)]
     if seen.open or seen.closed:
-        parts.append(incidents_table(seen))
-    if alerts:
-        parts.append(alerts_text(alerts))
-    parts.append(footer(seen))
-    return Group(*parts)
+        parts += ["", incidents_table(seen, room)]
+    if alerts and room.alerts:
+        parts += ["", alerts_text(alerts[-room.alerts :])]
+    return Group(*parts, "", footer(seen))
 
 
 def header(seen: Snapshot, place: str, ui_url: str | None) -> Text:
     well = sum(view.verdict in GOOD for view in seen.servers)
     head = Text.assemble(("steady", "bold"), f" · {place}, version {seen.version}")
-    head.append(f" · {well} of {len(seen.servers)} well, {len(seen.open)} open incidents\n")
+    head.append(f" · {well} of {len(seen.servers)} well, {many(len(seen.open), 'open incident')}")
     if ui_url is not None:
-        head.append("Temporal UI ").append(ui_url, style=f"cyan link {ui_url}").append("\n")
+        head.append("\nTemporal UI ").append(ui_url, style=f"cyan link {ui_url}")
     if is_paused(seen.fleet_pause, seen.at):
-        head.append(f"the whole fleet is {_paused(seen.fleet_pause)}\n", style="yellow")
+        head.append(f"\nthe whole fleet is {_paused(seen.fleet_pause)}", style="yellow")
     return head
 
 
-def servers_table(seen: Snapshot, most: int = _SERVERS_SHOWN) -> Table:
-    shown = Table("server", "verdict", "for", "what is seen", "remediation", box=box.SIMPLE_HEAD)
-    for view in _worst_first(seen.servers)[:most]:
+def servers_table(seen: Snapshot, room: Room) -> Table:
+    """The servers, worst first. A narrow one leaves the remediation to the incidents below it."""
+    shown = _table("server", "verdict", "for", folding="what is seen")
+    if not room.narrow:
+        shown.add_column("remediation", no_wrap=True)
+    for view in _worst_first(seen.servers)[: room.servers]:
         shown.add_row(
             view.server,
             verdict_text(view.verdict, view.pending),
             _ago(view.since, seen.at),
-            _remark(view, seen.at, seen.sweep_every),
-            str(view.phase or ""),
+            _cut(_remark(view, seen.at, seen.sweep_every), room),
+            *([] if room.narrow else [str(view.phase or "")]),
         )
-    if (hidden := len(seen.servers) - most) > 0:
-        shown.add_row(f"and {hidden} more", "", "", "`steady status` lists them all", "")
+    if (hidden := len(seen.servers) - room.servers) > 0:
+        shown.add_row(f"and {hidden} more", "", "", "`steady status` lists them all")
     return shown
 
 
-def incidents_table(seen: Snapshot, closed: int = _CLOSED_SHOWN) -> Table:
+def incidents_table(seen: Snapshot, room: Room) -> Table:
     """Open incidents, then the last that ended."""
-    shown = Table(
-        "incident of", "verdict", "began", "restarts", "state", "next", box=box.SIMPLE_HEAD
-    )
-    for status in [*seen.open, *seen.closed[:closed]]:
-        is_open = status.phase is not Phase.CLOSED
-        shown.add_row(
-            status.server,
-            verdict_text(status.verdict),
-            f"{_ago(status.since, seen.at)} ago" if status.since is not None else "",
-            str(status.restarts),
-            outcome_text(status),
-            _next(status, seen.at) if is_open else _meaning(status.outcome),
-            style="" if is_open else "dim",
-        )
+    columns = [] if room.narrow else ["restarts", "state"]
+    last = "state" if room.narrow else "next"
+    shown = _table("incident of", "verdict", "began", *columns, folding=last)
+    for status in seen.open[: room.open]:
+        shown.add_row(*_incident(status, seen.at, room))
+    if (hidden := len(seen.open) - room.open) > 0:
+        shown.add_row(f"and {hidden} more", "", "", *columns and ["", ""], "`steady incidents`")
+    for status in seen.closed[: room.closed]:
+        shown.add_row(*_incident(status, seen.at, room), style="dim")
     return shown
+
+
+def _incident(status: RemediationStatus, now: datetime, room: Room) -> list[RenderableType]:
+    began = f"{_ago(status.since, now)} ago" if status.since is not None else ""
+    cells: list[RenderableType] = [status.server, verdict_text(status.verdict), began]
+    state, then = outcome_text(status), _next(status, now)
+    if not room.narrow:
+        return [*cells, str(status.restarts), state, _cut(then, room)]
+    count = f", {many(status.restarts, 'restart')}" if status.restarts else ""
+    return [*cells, _cut(state.append(f"{count}: {then}" if then else count, "default"), room)]
+
+
+def _table(*columns: str, folding: str) -> Table:
+    """Of the columns the ``folding`` one, the last, gives way where there is no room for all."""
+    shown = Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for column in shown.columns:
+        column.no_wrap = True
+    shown.add_column(folding)
+    return shown
+
+
+def _cut(text: str | Text, room: Room) -> Text:
+    whole = Text(text) if isinstance(text, str) else text
+    whole.no_wrap, whole.overflow = room.one_line, "ellipsis" if room.one_line else "fold"
+    return whole
 
 
 def alerts_text(alerts: Sequence[str]) -> Text:
-    lines = [Text("alerts delivered", style="bold"), *map(Text, alerts[-_ALERTS_SHOWN:])]
-    return Text("\n").join(lines).append("\n")
+    lines = [Text("alerts delivered", style="bold"), *map(Text, alerts)]
+    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
 
 
 def footer(seen: Snapshot) -> Text:
     lines = [Text(problem, style="yellow") for problem in seen.problems[:3]]
-    return Text("\n").join([*lines, Text("Ctrl-C stops everything that this started", style="dim")])
+    last = Text("Ctrl-C stops everything that this started", style="dim")
+    return Text("\n", no_wrap=True, overflow="ellipsis").join([*lines, last])
 
 
 def verdict_text(verdict: Verdict | None, pending: Verdict | None = None) -> Text:
@@ -101,8 +123,10 @@ def verdict_text(verdict: Verdict | None, pending: Verdict | None = None) -> Tex
 def outcome_text(status: RemediationStatus) -> Text:
     if status.outcome is None:
         return Text(str(status.phase), style="cyan")
-    bad = status.outcome in PAGES
-    return Text(str(status.outcome), style="bold red" if bad else "green")
+    if status.outcome not in PAGES:
+        return Text(str(status.outcome), style="green")
+    has_recovered = meaning(status) != MEANING[status.outcome]
+    return Text(str(status.outcome), style="yellow" if has_recovered else "bold red")
 
 
 def changes(before: Snapshot | None, now: Snapshot) -> Iterable[str]:
@@ -128,7 +152,7 @@ def _differs(before: Verdict | None, now: Verdict) -> bool:
 
 def _then(status: RemediationStatus) -> str:
     if status.phase is Phase.CLOSED:
-        return _meaning(status.outcome)
+        return meaning(status)
     return f"next: {status.next_step}" if status.next_step else ""
 
 
@@ -172,13 +196,12 @@ def _worst_first(servers: list[ServerView]) -> list[ServerView]:
 
 
 def _next(status: RemediationStatus, now: datetime) -> str:
-    if status.next_at is None or status.next_at <= now:
+    """What comes next, and first in how long; of a closed one, what came of it."""
+    if status.phase is Phase.CLOSED:
+        return meaning(status) or status.next_step
+    if status.next_at is None or (wait := brief(status.next_at - now)) == "0s":
         return status.next_step
-    return f"{status.next_step} (in {brief(status.next_at - now)})"
-
-
-def _meaning(outcome: Outcome | None) -> str:
-    return MEANING[outcome] if outcome is not None else ""
+    return f"in {wait}: {status.next_step}"
 
 
 def _ago(moment: datetime | None, now: datetime) -> str:

@@ -17,6 +17,7 @@ from worker.house import House, house, needs_store
 from worker.live import changes, screen
 from worker.loading import FleetFileError, load
 from worker.logs import set_up_logging
+from worker.room import fitted
 from worker.settings import Settings
 from worker.snapshot import Snapshot, SnapshotReader
 from worker.worker import SETTLE_SECONDS, stop_event
@@ -45,6 +46,7 @@ def up(fleet_file: Path | None, settings: Settings) -> int:
 
 async def _up(file: Path | None, fleet: Fleet | None, settings: Settings, log: Path) -> int:
     console = Console()
+    console.print("starting …", style="dim")
     with stop_event() as told:
         async with house(fleet, settings) as running:
             place = str(file) if file is not None else DEMONSTRATION
@@ -63,10 +65,10 @@ async def _up(file: Path | None, fleet: Fleet | None, settings: Settings, log: P
 def _introduce(
     console: Console, running: House, applied: ApplyResult, place: str, log: Path
 ) -> None:
-    if running.ui_url is not None:
-        console.print(f"Temporal UI: {running.ui_url}")
-    else:
-        console.print(f"Temporal: {running.address} (not started by steady)")
+    if running.ui_url is None:
+        console.print(f"Temporal: {running.address} (not started by steady)", highlight=False)
+    elif not console.is_terminal:
+        console.print(f"Temporal UI: {running.ui_url}", highlight=False)
     lacks = "; there is no fleet.toml here" if place == DEMONSTRATION else ""
     console.print(f"Fleet: {place}, {_applied(applied)}{lacks}", highlight=False)
     if not running.attributes.available:
@@ -94,8 +96,9 @@ async def _show(running: House, place: str, console: Console, told: asyncio.Even
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while not told.is_set():
             seen = await reader.fetch()
-            shown = screen(seen, place, running.ui_url, running.alerts())
-            live.update(shown, refresh=True)
+            alerts = running.alerts()
+            room = fitted(seen, len(alerts), *console.size)
+            live.update(screen(seen, place, running.ui_url, alerts, room), refresh=True)
             await _pause(told)
 
 

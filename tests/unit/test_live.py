@@ -3,11 +3,13 @@
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
 from fleet.contracts import Outcome, Pause, Phase, RemediationStatus
 from fleet.verdicts import Verdict
 from worker.live import changes, screen
+from worker.room import fitted
 from worker.snapshot import ServerView, Snapshot
 
 _NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
@@ -37,7 +39,13 @@ def _incident(**facts: object) -> RemediationStatus:
 
 
 def _closed(**facts: object) -> RemediationStatus:
-    base: dict[str, object] = {"phase": Phase.CLOSED, "outcome": Outcome.RESOLVED, "restarts": 1}
+    base: dict[str, object] = {
+        "phase": Phase.CLOSED,
+        "outcome": Outcome.RESOLVED,
+        "restarts": 1,
+        "next_step": "restarted, and healthy since",
+        "next_at": None,
+    }
     return _incident(**{**base, **facts})
 
 
@@ -46,9 +54,10 @@ def _seen(*servers: ServerView, **more: object) -> Snapshot:
     return Snapshot.model_validate(facts)
 
 
-def _shown(seen: Snapshot, *alerts: str) -> str:
-    console = Console(record=True, width=140, file=StringIO())
-    console.print(screen(seen, "fleet.toml", _UI, alerts))
+def _shown(seen: Snapshot, *alerts: str, width: int = 140, height: int = 100) -> str:
+    console = Console(record=True, width=width, file=StringIO())
+    room = fitted(seen, len(alerts), width, height)
+    console.print(screen(seen, "fleet.toml", _UI, alerts, room))
     text = console.export_text()
     assert text.startswith("steady · fleet.toml")
     return text
@@ -60,7 +69,7 @@ def _line(text: str, having: str) -> str:
 
 def test_the_head_says_which_fleet_how_well_it_is_and_where_the_ui_is() -> None:
     text = _shown(_seen(_view("gpu-1"), _view("gpu-2", Verdict.HUNG), open=[_incident()]))
-    assert "fleet.toml, version 3 · 1 of 2 well, 1 open incidents" in text
+    assert "fleet.toml, version 3 · 1 of 2 well, 1 open incident\n" in text
     assert _UI in text
 
 
@@ -119,7 +128,12 @@ def test_a_pause_that_is_over_does_not_show() -> None:
 def test_an_open_incident_shows_what_comes_next_and_when() -> None:
     line = _line(_shown(_seen(open=[_incident()])), "gpu-1")
     assert "persisting" in line
-    assert "read again, and act if it is still true (in 1m30s)" in line
+    assert "in 1m30s: read again, and act if it is still true" in line
+
+
+def test_a_step_that_is_due_is_not_counted_down() -> None:
+    line = _line(_shown(_seen(open=[_incident(next_at=_NOW + timedelta(milliseconds=400))])), "gpu")
+    assert "persisting   read again, and act if it is still true" in line
 
 
 def test_a_closed_incident_shows_its_outcome_in_words_and_its_restarts() -> None:
@@ -127,6 +141,64 @@ def test_a_closed_incident_shows_its_outcome_in_words_and_its_restarts() -> None
     assert "resolved" in line
     assert "restarted, and healthy since" in line
     assert " 1 " in line
+
+
+def test_what_was_given_up_and_recovered_later_waits_for_nobody_any_more() -> None:
+    said = "the restart budget was used up; it recovered later"
+    closed = _closed(outcome=Outcome.BUDGET_EXHAUSTED, restarts=3, next_step=said)
+    text = _shown(_seen(closed=[closed]))
+    assert said in _line(text, "gpu-1")
+    assert "waits" not in text
+
+
+def test_a_closed_one_of_which_nobody_knows_the_outcome_says_how_it_ended() -> None:
+    said = "the workflow terminated without a result"
+    assert said in _shown(_seen(closed=[_closed(outcome=None, next_step=said)]))
+
+
+def test_in_a_narrow_terminal_an_incident_is_one_line_that_begins_with_its_state() -> None:
+    seen = _seen(_view("gpu-1", Verdict.HUNG), open=[_incident(restarts=2, phase=Phase.COOLING)])
+    text = _shown(seen, width=80)
+    assert "cooling down, 2 restarts: in 1m30s: " in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "remediation" not in text
+
+
+_OPEN = [_incident(server=f"open-{n}", incident=f"{n}") for n in range(30)]
+_ENDED = [_closed(server=f"closed-{n}", incident=f"{n}") for n in range(20)]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (140, 40), (200, 60)])
+@pytest.mark.parametrize(
+    ("servers", "opened", "closed", "alerts"),
+    [
+        (4, 1, 3, 5),
+        (4, 0, 20, 50),
+        (75, 30, 20, 9),
+        (200, 2, 0, 0),
+        (0, 0, 0, 0),
+        (12, 12, 12, 12),
+    ],
+)
+def test_it_fits_the_terminal(  # noqa: PLR0917
+    width: int, height: int, servers: int, opened: int, closed: int, alerts: int
+) -> None:
+    why = "a reason that is far longer than any terminal has columns " * 4
+    views = [_view(f"gpu-{n:03}", Verdict.HUNG, why=why) for n in range(servers)]
+    seen = _seen(*views, open=_OPEN[:opened], closed=_ENDED[:closed], problems=["no answer"])
+    text = _shown(seen, *(f"page: number {n}" for n in range(alerts)), width=width, height=height)
+    assert len(text.splitlines()) <= height
+    assert all(len(line) <= width for line in text.splitlines())
+    assert text.count("gpu-") >= min(2, servers)
+    assert text.count("open-") >= min(2, opened)
+    assert text.rstrip().endswith("Ctrl-C stops everything that this started")
+
+
+def test_what_has_no_room_is_counted() -> None:
+    text = _shown(_seen(*(_view(f"gpu-{n:02}") for n in range(30)), open=_OPEN), height=40)
+    shown = text.count("gpu-"), text.count("open-")
+    assert f"and {30 - shown[0]} more" in text
+    assert f"and {30 - shown[1]} more" in text
 
 
 def test_what_cannot_be_read_stands_below() -> None:
@@ -138,11 +210,6 @@ def test_the_last_alerts_stand_below() -> None:
     text = _shown(_seen(_view("gpu-1")), *(f"page: number {n}" for n in range(9)))
     assert "page: number 8" in text
     assert "page: number 1" not in text
-
-
-def test_a_fleet_that_is_larger_than_a_terminal_is_cut_with_a_word_on_it() -> None:
-    text = _shown(_seen(*(_view(f"gpu-{n:03}") for n in range(75))))
-    assert "and 15 more" in text
 
 
 def test_the_first_lines_are_the_whole_state() -> None:

@@ -54,8 +54,10 @@ async def _snapshot(client: Any, limit: int, server: str | None, *, only_open: b
 def _show(seen: "Snapshot") -> None:
     from worker import live
     from worker.render import console, say
+    from worker.room import everything
 
+    out = console()
     if seen.open or seen.closed:
-        console().print(live.incidents_table(seen, closed=len(seen.closed)))
+        out.print(live.incidents_table(seen, everything(seen, out.width)))
     else:
         say("no incidents")

@@ -68,12 +68,16 @@ def _of(seen: "Snapshot", name: str | None) -> "Snapshot":
 def _show(seen: "Snapshot", *, with_story: bool) -> None:
     from worker import live
     from worker.render import console, say
+    from worker.room import everything
 
     out = console()
+    room = everything(seen, out.width)
     out.print(live.header(seen, seen.fleet or "no fleet", seen.temporal_ui))
-    out.print(live.servers_table(seen, most=len(seen.servers)))
+    out.print()
+    out.print(live.servers_table(seen, room))
     if seen.open:
-        out.print(live.incidents_table(seen, closed=0))
+        out.print()
+        out.print(live.incidents_table(seen.model_copy(update={"closed": []}), room))
     if with_story:
         for incident in [*seen.open, *seen.closed][:1]:
             for moment in incident.timeline:
