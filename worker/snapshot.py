@@ -15,29 +15,24 @@ from temporalio.client import (
     Client,
     WorkflowExecution,
     WorkflowExecutionStatus,
-    WorkflowFailureError,
 )
-from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
 from fleet.config import FleetSection
 from fleet.contracts import (
     FLEET_ID,
     REMEDIATION,
-    STATUS_QUERY,
     FleetQuery,
     FleetState,
-    Outcome,
     Pause,
     Phase,
     RemediationStatus,
-    SearchAttribute,
     SweepResult,
-    remediation_id,
 )
 from fleet.durations import Duration
 from fleet.judge import Memory
 from fleet.verdicts import Verdict
+from worker.runs import listed, told
 from worker.sweeps import SweepReader, first
 
 _PATIENCE = timedelta(seconds=3)
@@ -137,10 +132,10 @@ class SnapshotReader:
 
     async def _remediations(self) -> "_Incidents":
         """All that run, and the newest of those that ended; a run that continues is not an end."""
-        listed = self._client.list_workflows(f"WorkflowType = '{REMEDIATION}'")
+        runs = self._client.list_workflows(f"WorkflowType = '{REMEDIATION}'")
         open_runs: list[WorkflowExecution] = []
         ended: list[WorkflowExecution] = []
-        async for run in first(listed, 10 * self._closed):
+        async for run in first(runs, 10 * self._closed):
             if run.status is WorkflowExecutionStatus.RUNNING:
                 open_runs.append(run)
             elif run.status is not WorkflowExecutionStatus.CONTINUED_AS_NEW:
@@ -158,19 +153,11 @@ class SnapshotReader:
         known = self._results.get(run.run_id)
         if known is not None:
             return known
-        handle = self._client.get_workflow_handle(
-            run.id, run_id=run.run_id, result_type=RemediationStatus
-        )
-        try:
-            async with asyncio.timeout(_PATIENCE.total_seconds()):
-                status: RemediationStatus
-                if run.status is WorkflowExecutionStatus.RUNNING:
-                    status = await handle.query(STATUS_QUERY, result_type=RemediationStatus)
-                    return status
-                status = await handle.result(rpc_timeout=_PATIENCE)
-        except (WorkflowFailureError, RPCError, TimeoutError):
-            return _from_attributes(run)
-        self._results[run.run_id] = status
+        status = await told(self._client, run)
+        if status is None:
+            return listed(run)
+        if run.status is not WorkflowExecutionStatus.RUNNING:
+            self._results[run.run_id] = status
         return status
 
     async def _bounded(self, work: Coroutine[Any, Any, T]) -> T:
@@ -211,36 +198,6 @@ def _view(server: str, memory: Memory | None, why: str, phase: Phase | None) -> 
         seen_at=memory.at,
         phase=phase,
     )
-
-
-def _from_attributes(run: WorkflowExecution) -> RemediationStatus:
-    """What the listing itself says of a run that nobody answers for."""
-
-    def said(attribute: SearchAttribute) -> str | None:
-        return run.typed_search_attributes.get(SearchAttributeKey.for_keyword(attribute))
-
-    phase, verdict, outcome = (
-        said(SearchAttribute.PHASE),
-        said(SearchAttribute.VERDICT),
-        said(SearchAttribute.OUTCOME),
-    )
-    is_open = run.status is WorkflowExecutionStatus.RUNNING
-    return RemediationStatus(
-        server=run.id.removeprefix(remediation_id("")),
-        phase=(Phase(phase) if phase else Phase.CONFIRMING) if is_open else Phase.CLOSED,
-        verdict=Verdict(verdict) if verdict else None,
-        outcome=Outcome(outcome) if outcome else None,
-        since=run.start_time,
-        closed_at=run.close_time,
-        next_step=_unanswered(run),
-    )
-
-
-def _unanswered(run: WorkflowExecution) -> str:
-    if run.status is WorkflowExecutionStatus.RUNNING:
-        return "no worker answers for it: start `steady worker`"
-    ended = run.status.name.lower() if run.status is not None else "ended"
-    return f"the workflow {ended} without a result"
 
 
 async def _or(otherwise: T, wanted: Awaitable[T], what: str, problems: list[str]) -> T:
