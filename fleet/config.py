@@ -74,6 +74,7 @@ class Alerts(BaseModel):
 
     webhook: SecretRef | None = None
     mention: str = "@here"
+    dead_mans_switch: SecretRef | None = None
 
 
 Overrides = Annotated[dict[str, Any], AfterValidator(normal)]

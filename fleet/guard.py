@@ -105,6 +105,23 @@ def give_back(
     return _restarts(state, booked.incident, -1), None
 
 
+def budget_left(
+    state: GuardState, budget: Budget, now: datetime, day: tuple[datetime, datetime] | None = None
+) -> int:
+    """How many restarts would be granted at ``now``; ``day`` as ``local_day`` gives it."""
+    start, end = day if day is not None else (None, None)
+    request = TakeRequest(
+        server=state.server,
+        incident="",
+        key="",
+        budget=budget,
+        cooldown=timedelta(0),
+        day_start=start,
+        day_end=end,
+    )
+    return max(0, budget.limit - len(_counted(pruned(state, now), request, now)))
+
+
 def pruned(state: GuardState, now: datetime) -> GuardState:
     """The state without what can no longer matter."""
     horizon = now - MEMORY

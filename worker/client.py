@@ -35,14 +35,14 @@ NO_WORKER = "no worker answers: start one with `steady worker`, or all with `ste
 _LATE = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
 
 
-def settings() -> Settings:
-    """The settings of this process.
+def settings(**given: Any) -> Settings:
+    """The settings of this process; what is ``given`` counts more than its variable.
 
     Raises:
-        Stop: a ``STEADY_*`` variable has a value that can't be used.
+        Stop: a ``STEADY_*`` variable, or what is given, has a value that can't be used.
     """
     try:
-        return Settings()
+        return Settings(**given)
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
         name = "_".join(("STEADY", *map(str, first["loc"]))).upper()

@@ -54,7 +54,12 @@ def anchored(fleet: F, folder: Path) -> F:
                 for name, store in fleet.stores.items()
             },
             "servers": servers,
-            "alerts": fleet.alerts.model_copy(update={"webhook": secret(fleet.alerts.webhook)}),
+            "alerts": fleet.alerts.model_copy(
+                update={
+                    "webhook": secret(fleet.alerts.webhook),
+                    "dead_mans_switch": secret(fleet.alerts.dead_mans_switch),
+                }
+            ),
         }
     )
 
@@ -85,6 +90,8 @@ def unset_variables(fleet: Fleet, environment: Mapping[str, str]) -> Iterator[Re
 def _secrets(fleet: Fleet) -> Iterator[tuple[tuple[str, ...], SecretRef]]:
     if fleet.alerts.webhook is not None:
         yield ("alerts", "webhook"), fleet.alerts.webhook
+    if fleet.alerts.dead_mans_switch is not None:
+        yield ("alerts", "dead_mans_switch"), fleet.alerts.dead_mans_switch
     for name, store in fleet.stores.items():
         if store.password is not None:
             yield ("stores", name, "password"), store.password

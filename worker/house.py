@@ -22,6 +22,8 @@ from worker.demo_fleet import BROKEN, CALM, FREEZES, RECOVERS, demo_fleet, simul
 from worker.embedded import embedded_temporal, embedded_valkey
 from worker.settings import Settings
 from worker.state import owned, port_for
+from worker.vitals import Stamps
+from worker.watch import watch
 from worker.worker import build_worker
 
 
@@ -77,7 +79,8 @@ async def house(fleet: Fleet | None, settings: Settings) -> AsyncIterator[House]
         client = await connect(settings, address=own, within=settings.connect_within)
         attributes = await register_search_attributes(client)
         ours = settings.model_copy(update={"embedded_store": store, "state_dir": state})
-        await stack.enter_async_context(build_worker(client, ours))
+        vitals = await stack.enter_async_context(watch(client, ours))
+        await stack.enter_async_context(build_worker(client, ours, [Stamps(vitals)]))
         yield House(
             client=client,
             address=own or named or "",

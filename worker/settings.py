@@ -7,7 +7,7 @@ program; what is watched comes from the fleet that was applied.
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fleet.contracts import TASK_QUEUE
@@ -43,5 +43,33 @@ class Settings(BaseSettings):
         default=parse("60s"),
         description="how long a worker that starts waits for Temporal before it gives up",
     )
+    listen: str | None = Field(
+        default=None,
+        description=(
+            "HOST:PORT on which a worker serves /health and /metrics; not set, it serves none."
+            " Whoever reaches it reads the names of servers, so it is best a loopback address"
+        ),
+    )
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["console", "json"] = "console"
+
+    @field_validator("listen")
+    @classmethod
+    def _has_host_and_port(cls, address: str | None) -> str | None:
+        if not address:
+            return None
+        host_and_port(address)
+        return address
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The two parts of ``HOST:PORT`` or ``[IPV6]:PORT``.
+
+    Raises:
+        ValueError: it is no such thing.
+    """
+    host, _, port = address.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not bare or (":" in bare and bare == host) or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{address!r} is no HOST:PORT, like 127.0.0.1:9464")
+    return bare, int(port)

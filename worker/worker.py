@@ -2,12 +2,12 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import structlog
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import Interceptor, Worker
 
 from activities.alert_history import AlertHistory
 from activities.alerts import AlertActivities
@@ -23,6 +23,8 @@ from worker.logs import set_up_logging
 from worker.runner import PunctualRunner
 from worker.settings import Settings
 from worker.state import noted_store
+from worker.vitals import Stamps
+from worker.watch import watch
 from workflows.alert import Alert
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
@@ -37,7 +39,9 @@ _log = structlog.get_logger(__name__)
 SETTLE_SECONDS = 0.2
 
 
-def build_worker(client: Client, settings: Settings) -> Worker:
+def build_worker(
+    client: Client, settings: Settings, interceptors: Sequence[Interceptor] = ()
+) -> Worker:
     """The worker, not yet running. A worker that was told to stop lets activities finish."""
     policies = PolicyReader(client)
     readings = ReadingActivities(policies, settings.embedded_store)
@@ -67,6 +71,7 @@ def build_worker(client: Client, settings: Settings) -> Worker:
         ],
         workflow_runner=PunctualRunner(),
         graceful_shutdown_timeout=settings.graceful_shutdown,
+        interceptors=interceptors,
     )
 
 
@@ -89,7 +94,9 @@ async def _work(settings: Settings) -> int:
     (_log.info if attributes.available else _log.warning)(attributes.line)
     with stop_event() as told_to_stop:
         _log.info("working", task_queue=settings.task_queue, namespace=client.namespace)
-        code = await work_until(told_to_stop, build_worker(client, settings))
+        async with watch(client, settings) as vitals:
+            worker = build_worker(client, settings, [Stamps(vitals)])
+            code = await work_until(told_to_stop, worker)
     _log.info("stopped", exit_code=code)
     await asyncio.sleep(SETTLE_SECONDS)
     return code

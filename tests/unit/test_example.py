@@ -117,7 +117,15 @@ def required(model: type[BaseModel], place: str) -> dict[str, Any]:
 
 def test_where_there_is_no_default_the_comment_says_so() -> None:
     without = {key for _, model, key, _ in commented_out() if not has_default(model, key)}
-    assert without == {"temporal_ui", "username", "password", "token", "cli", "identity"}
+    assert without == {
+        "temporal_ui",
+        "dead_mans_switch",
+        "username",
+        "password",
+        "token",
+        "cli",
+        "identity",
+    }
     text = EXAMPLE.read_text()
     for key in without:
         before = text[: text.index(f"#{key} = ")].rsplit("\n\n", 1)[-1]

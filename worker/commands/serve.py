@@ -28,18 +28,29 @@ def up(
     raise typer.Exit(process.up(file, settings()))
 
 
-def worker() -> None:
+def worker(
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve /health and /metrics there, like 127.0.0.1:9464 (STEADY_LISTEN).",
+        ),
+    ] = None,
+) -> None:
     """Run a worker alone, against a Temporal server of your own, until it is told to stop.
 
     It needs Temporal's address (TEMPORAL_ADDRESS), and the key files and secrets that the fleet
     names. Run as many as you like. Settings are STEADY_* variables: STEADY_STATE_DIR (where
     evidence is kept), STEADY_TASK_QUEUE, STEADY_GRACEFUL_SHUTDOWN, STEADY_CONNECT_WITHIN,
-    STEADY_LOG_LEVEL, STEADY_LOG_FORMAT (console or json).
+    STEADY_LISTEN, STEADY_LOG_LEVEL, STEADY_LOG_FORMAT (console or json).
+
+    /health answers 200 while work flows, else 503, with what is wrong. /metrics is for Prometheus.
     """
     from worker.client import settings
     from worker.worker import run_worker
 
-    raise typer.Exit(run_worker(settings()))
+    given = {"listen": listen} if listen is not None else {}
+    raise typer.Exit(run_worker(settings(**given)))
 
 
 def demo(as_json: AsJson = False) -> None:

@@ -1,0 +1,183 @@
+"""What the metrics count, asked of Temporal: the same answer on every worker, after every restart.
+
+Each part has its bound, and one that can't be read leaves the others as they are.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from activities.guards import GuardReader
+from activities.policies import PolicyReader
+from fleet.config import Fleet
+from fleet.contracts import (
+    ALERT,
+    REMEDIATION,
+    AlertResult,
+    FleetState,
+    RemediationStatus,
+    SearchAttribute,
+)
+from fleet.guard import budget_left, local_day
+from fleet.policy import Budget, DailyBudget
+from worker.closed import ClosedRuns
+from worker.sweeps import Shard, first
+
+T = TypeVar("T")
+
+#: A verdict before the first sweep, and a phase that no search attribute tells.
+UNKNOWN = "unknown"
+
+_MOST_OPEN = 2000
+_PATIENCE = timedelta(seconds=3)
+_BUDGETS_EVERY = 60.0
+_BUDGETS_A_LOOK = 100
+_AT_ONCE = 8
+_PHASE = SearchAttributeKey.for_keyword(SearchAttribute.PHASE)
+
+
+@dataclass(frozen=True)
+class ClosedIncident:
+    """A remediation that ended; ``restarted_at`` is when its first restart was booked."""
+
+    status: RemediationStatus
+    restarted_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Census:
+    """What was read; a part that could not be is none. ``closed`` and ``alerts`` are new ones only,
+    each told once in the life of this process. ``budgets`` are restarts left, and the limit.
+    """
+
+    verdicts: Mapping[str, int] | None = None
+    phases: Mapping[str, int] | None = None
+    budgets: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    waiting: int | None = None
+    closed: Sequence[ClosedIncident] = ()
+    alerts: Sequence[bool] = ()
+    problems: Sequence[str] = ()
+
+
+class CensusTaker:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._policies = PolicyReader(client)
+        self._guards = GuardReader(client)
+        self._incidents = ClosedRuns(client, REMEDIATION, RemediationStatus)
+        self._alerts = ClosedRuns(client, ALERT, AlertResult)
+        self._budgets = _Budgets(self._guards)
+
+    async def take(self, shards: Sequence[Shard]) -> Census:
+        """Look once; ``shards`` are the sweeps as they were last seen."""
+        problems: list[str] = []
+        state, phases, waiting, closed, alerts = await asyncio.gather(
+            _or(None, self._policies.state(), "the fleet", problems),
+            _or(None, self._phases(), "open incidents", problems),
+            _or(None, self._waiting(), "waiting alerts", problems),
+            _or([], self._closed(), "closed incidents", problems),
+            _or([], self._told(), "alerts", problems),
+        )
+        fleet = state.fleet if state is not None else None
+        return Census(
+            verdicts=_verdicts(state, shards) if state is not None else None,
+            phases=phases,
+            budgets=await self._budgets.look(fleet) if fleet is not None else {},
+            waiting=waiting,
+            closed=closed,
+            alerts=alerts,
+            problems=problems,
+        )
+
+    async def _phases(self) -> dict[str, int]:
+        query = f"WorkflowType = '{REMEDIATION}' AND ExecutionStatus = 'Running'"
+        runs = first(self._client.list_workflows(query, rpc_timeout=_PATIENCE), _MOST_OPEN)
+        return Counter([run.typed_search_attributes.get(_PHASE) or UNKNOWN async for run in runs])
+
+    async def _waiting(self) -> int:
+        query = f"WorkflowType = '{ALERT}' AND ExecutionStatus = 'Running'"
+        return (await self._client.count_workflows(query, rpc_timeout=_PATIENCE)).count
+
+    async def _closed(self) -> list[ClosedIncident]:
+        ended = await self._incidents.new()
+        statuses = [each.result for each in ended if each.result is not None]
+        return [await self._dated(status) for status in statuses]
+
+    async def _dated(self, status: RemediationStatus) -> ClosedIncident:
+        """With the time of its first restart, which the ledger has for eight days."""
+        if not status.restarts or status.incident is None:
+            return ClosedIncident(status)
+        try:
+            guard = await self._guards.state(status.server)
+        except RPCError:
+            return ClosedIncident(status)
+        takes = guard.takes if guard is not None else []
+        times = [taken.at for taken in takes if taken.incident == status.incident]
+        return ClosedIncident(status, min(times, default=None))
+
+    async def _told(self) -> list[bool]:
+        ended = await self._alerts.new()
+        return [each.result is not None and each.result.delivered for each in ended]
+
+
+class _Budgets:
+    """What is left of each server's budget, at most a minute old in a fleet of a few hundred."""
+
+    def __init__(self, guards: GuardReader) -> None:
+        self._guards = guards
+        self._known: dict[str, tuple[float, tuple[int, int] | None]] = {}
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def look(self, fleet: Fleet) -> dict[str, tuple[int, int]]:
+        never = (float("-inf"), None)
+        self._known = {name: self._known.get(name, never) for name in fleet.servers}
+        now = time.monotonic()
+        due = [name for name, (at, _) in self._known.items() if now - at >= _BUDGETS_EVERY]
+        due.sort(key=lambda name: self._known[name][0])
+        await asyncio.gather(*(self._read(fleet, name) for name in due[:_BUDGETS_A_LOOK]))
+        return {name: left for name, (_, left) in self._known.items() if left is not None}
+
+    async def _read(self, fleet: Fleet, name: str) -> None:
+        budget = fleet.policy(name).budget
+        try:
+            async with self._slots, asyncio.timeout(_PATIENCE.total_seconds()):
+                guard = await self._guards.state(name)
+        except (RPCError, TimeoutError):
+            self._known[name] = (time.monotonic(), None)
+            return
+        now = datetime.now(UTC)
+        left = budget_left(guard, budget, now, _day(budget, now)) if guard is not None else 0
+        self._known[name] = (time.monotonic(), (left, budget.limit))
+
+
+def _day(budget: Budget, now: datetime) -> tuple[datetime, datetime] | None:
+    return local_day(budget.per_day_in, now) if isinstance(budget, DailyBudget) else None
+
+
+def _verdicts(state: FleetState, shards: Sequence[Shard]) -> dict[str, int]:
+    memories = {
+        name: memory
+        for shard in shards
+        if shard.result is not None
+        for name, memory in shard.result.servers.items()
+    }
+    servers = state.fleet.servers if state.fleet is not None else {}
+    found = (memories[name].verdict if name in memories else None for name in servers)
+    return Counter(str(verdict) if verdict is not None else UNKNOWN for verdict in found)
+
+
+async def _or(otherwise: T, wanted: Awaitable[T], what: str, problems: list[str]) -> T:
+    try:
+        return await wanted
+    except (RPCError, ApplicationError, TimeoutError, ValueError) as problem:
+        problems.append(f"{what}: {type(problem).__name__}")
+        return otherwise
