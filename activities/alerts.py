@@ -1,28 +1,28 @@
-"""Alerts to people through a webhook. Its URL is a secret: no error, result or log repeats it."""
+"""Alerts to people. Every URL is a secret: no error, result or log repeats one."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from typing import Protocol
 
-import httpx
 import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.pulse import pulse
 from activities.secrets import SecretError, resolve
-from activities.web import new_client, why
+from activities.services import Services
+from activities.undelivered import NotDelivered, Turns
+from activities.webhooks import Webhook
+from fleet.alerts import WEBHOOK, targets
 from fleet.config import SecretRef
-from fleet.contracts import AlertMessage, AlertResult, AlertSettings
-from fleet.webhooks import body, idempotency_key, workflow_link
+from fleet.contracts import AlertMessage, AlertPlan, AlertSettings, Delivered, Delivery
+from fleet.webhooks import body, idempotency_key, words, workflow_link
 
 #: ``ApplicationError.type`` of a delivery that failed and is tried again.
 NOT_DELIVERED = "AlertNotDelivered"
 
-_PATIENCE = timedelta(seconds=15)
-_LONGEST_WAIT = timedelta(minutes=15)
-_BUSY = frozenset({408, 425, 429})
+#: A service may need several requests: a login, a look-up of its channel.
+_PATIENCE = {True: timedelta(seconds=15), False: timedelta(seconds=25)}
 
 _log = structlog.get_logger()
 
@@ -33,16 +33,34 @@ class AlertPolicies(Protocol):
     async def alerts(self) -> AlertSettings: ...
 
 
+class Incidents(Protocol):
+    """The part of ``AlertHistory`` that alerts need."""
+
+    async def incidents(self, server: str, present: str) -> int: ...
+
+
 class AlertActivities:
-    def __init__(self, policies: AlertPolicies) -> None:
-        self._policies = policies
-        self._client = new_client(trust_env=True)
+    def __init__(self, policies: AlertPolicies, history: Incidents) -> None:
+        self._policies, self._history = policies, history
+        self._webhook, self._services, self._turns = Webhook(), Services(), Turns()
 
     @activity.defn
-    async def deliver(self, message: AlertMessage) -> AlertResult:
-        """Post one alert to the webhook that the fleet names now; any 2xx is a delivery.
+    async def plan_alert(self, message: AlertMessage) -> AlertPlan:
+        """Whom the fleet tells now. Where that is nobody, the alert stands in the log at least."""
+        async with pulse():
+            settings = await self._policies.alerts()
+            incidents = await self._history.incidents(message.server, message.incident)
+        named = list(targets(settings.alerts, message.severity))
+        if not named:
+            said = body(Delivery(message=message, target=""), settings, None)
+            _log.warning("an alert has nowhere to go", **said)
+        return AlertPlan(targets=named, incidents=incidents)
 
-        Everything else is tried again, a 4xx too: whoever mends the secret mends the alert. It is
+    @activity.defn
+    async def deliver(self, order: Delivery) -> Delivered:
+        """Tell one target, at the place that the fleet names now.
+
+        Every failure is tried again, a 4xx too: whoever mends the secret mends the alert. It is
         logged as an error each time, as a wrong URL would else lose alerts in silence.
 
         Raises:
@@ -51,72 +69,62 @@ class AlertActivities:
         attempt = activity.info().attempt
         async with pulse():
             settings = await self._policies.alerts()
-            if settings.alerts.webhook is None:
-                _log.warning("an alert has no webhook to go to", **body(message, settings, None))
-                return AlertResult(
-                    delivered=False, attempts=attempt, detail="no webhook configured"
+            ref = targets(settings.alerts, order.message.severity).get(order.target)
+            if ref is None:
+                why = "the fleet file no longer names it"
+                return Delivered(
+                    target=order.target, delivered=False, attempts=attempt, detail=why, gone=True
                 )
-            await self._post(message, settings, settings.alerts.webhook)
-        return AlertResult(delivered=True, attempts=attempt)
+            try:
+                await self._tell(order, settings, ref)
+            except NotDelivered as problem:
+                raise _failed(order, problem) from None
+        return Delivered(target=order.target, delivered=True, attempts=attempt)
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._webhook.close()
+        self._services.close()
 
-    async def _post(self, message: AlertMessage, settings: AlertSettings, ref: SecretRef) -> None:
-        info = activity.info()
-        link = workflow_link(
-            settings.temporal_ui, info.namespace, message.workflow_id or info.workflow_id or ""
-        )
-        try:
-            async with asyncio.timeout(_PATIENCE.total_seconds()):
-                status, after = await self._send(
-                    resolve(ref), body(message, settings, link), idempotency_key(message)
-                )
-        except SecretError as problem:
-            raise _failed(message, f"alerts.webhook: {problem}", loud=True) from None
-        except TimeoutError:
-            raise _failed(message, "the webhook did not answer in 15 s") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as problem:
-            raise _failed(message, f"the webhook can't be reached: {why(problem)}") from None
-        except Exception as problem:  # noqa: BLE001 - whatever it is, its words may hold the URL
-            kind = type(problem).__name__
-            raise _failed(message, f"the webhook can't be used ({kind})", loud=True) from None
-        if not httpx.codes.is_success(status):
-            loud = status < 500 and status not in _BUSY
-            raise _failed(message, f"the webhook answers {status}", loud=loud, after=after)
+    async def _tell(self, order: Delivery, settings: AlertSettings, ref: SecretRef) -> None:
+        called = "webhook" if order.target == WEBHOOK else "service"
+        patience = _PATIENCE[order.target == WEBHOOK].total_seconds()
+        async with self._turns.turn(order.target):
+            try:
+                async with asyncio.timeout(patience):
+                    await self._send(order, settings, ref)
+            except NotDelivered:
+                raise
+            except SecretError as problem:
+                raise NotDelivered(f"alerts: {problem}", loud=True) from None
+            except TimeoutError:
+                raise NotDelivered(f"the {called} did not answer in {patience:.0f} s") from None
+            except Exception as problem:  # noqa: BLE001 - whatever it is, its words may hold the URL
+                kind = type(problem).__name__
+                raise NotDelivered(f"the {called} can't be used ({kind})", loud=True) from None
 
-    async def _send(
-        self, url: str, content: dict[str, str | None], key: str
-    ) -> tuple[int, timedelta | None]:
-        """Post; what the webhook has to say beyond its status is not read."""
-        headers = {"Idempotency-Key": key}
-        async with self._client.stream("POST", url, json=content, headers=headers) as response:
-            return response.status_code, _retry_after(response)
+    async def _send(self, order: Delivery, settings: AlertSettings, ref: SecretRef) -> None:
+        info, message = activity.info(), order.message
+        workflow = message.workflow_id or info.workflow_id or ""
+        link = workflow_link(settings.temporal_ui, info.namespace, workflow)
+        if order.target == WEBHOOK:
+            content = body(order, settings, link)
+            await self._webhook.post(resolve(ref), content, idempotency_key(message))
+        else:
+            await self._services.send(resolve(ref), words(order, settings, link))
 
 
-def _retry_after(response: httpx.Response) -> timedelta | None:
-    """The wait that the service asks for, in seconds or as a date; never over 15 minutes."""
-    asked = response.headers.get("Retry-After", "")
-    if asked.isascii() and asked.isdecimal():
-        return min(timedelta(seconds=int(asked[:6])), _LONGEST_WAIT)
-    try:
-        wait = parsedate_to_datetime(asked) - datetime.now(UTC)
-    except (ValueError, TypeError):
-        return None
-    return min(max(wait, timedelta(seconds=1)), _LONGEST_WAIT)
-
-
-def _failed(
-    message: AlertMessage, detail: str, *, loud: bool = False, after: timedelta | None = None
-) -> ApplicationError:
-    """The error to raise, said in the log too: ``loud`` where only a person can mend it."""
-    attempt = activity.info().attempt
-    (_log.error if loud else _log.warning)(
+def _failed(order: Delivery, problem: NotDelivered) -> ApplicationError:
+    """The error to raise, said in the log too."""
+    attempt, message = activity.info().attempt, order.message
+    (_log.error if problem.loud else _log.warning)(
         "an alert was not delivered",
         server=message.server,
         incident=message.incident,
         cause=message.cause,
+        target=order.target,
         attempt=attempt,
-        why=detail,
+        why=problem.why,
     )
-    return ApplicationError(detail, attempt, type=NOT_DELIVERED, next_retry_delay=after)
+    return ApplicationError(
+        problem.why, attempt, type=NOT_DELIVERED, next_retry_delay=problem.after
+    )

@@ -66,13 +66,21 @@ __all__ = [
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 
+#: Each is an activity of its own in every alert.
+MOST_SERVICES = 20
+
 
 class Alerts(BaseModel):
-    """Where alerts go: a webhook, whose URL is a secret."""
+    """Where alerts go: a webhook, and services by severity. All their URLs are secrets.
+
+    The webhook is told everything. Where no service is named for pages, those of notices are paged.
+    """
 
     model_config = STRICT
 
     webhook: SecretRef | None = None
+    notice: tuple[SecretRef, ...] = Field(default=(), max_length=MOST_SERVICES)
+    page: tuple[SecretRef, ...] = Field(default=(), max_length=MOST_SERVICES)
     mention: str = "@here"
     dead_mans_switch: SecretRef | None = None
 

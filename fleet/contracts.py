@@ -578,6 +578,14 @@ class Severity(StrEnum):
     PAGE = "page"
 
 
+class AlertAction(StrEnum):
+    """What a service that threads or resolves should do with what it has under the incident."""
+
+    TRIGGER = "trigger"
+    UPDATE = "update"
+    RESOLVE = "resolve"
+
+
 class AlertMessage(Message):
     """One message a cause an incident."""
 
@@ -585,6 +593,7 @@ class AlertMessage(Message):
     incident: str
     cause: str
     severity: Severity
+    action: AlertAction = AlertAction.TRIGGER
     title: str
     verdict: Verdict | None = None
     since: AwareDatetime | None = None
@@ -595,10 +604,35 @@ class AlertMessage(Message):
     give_up_after: Duration = timedelta(hours=24)
 
 
-class AlertResult(Message):
+class AlertPlan(Message):
+    """Who is told, by name; ``incidents`` are the server's of the last 24 h, 0 if not counted."""
+
+    targets: list[str] = []
+    incidents: int = 0
+
+
+class Delivery(Message):
+    message: AlertMessage
+    target: str
+    incidents: int = 0
+
+
+class Delivered(Message):
+    """What came of one target; ``gone`` says that the fleet no longer names it."""
+
+    target: str
     delivered: bool
     attempts: int = 0
     detail: str = ""
+    gone: bool = False
+
+
+class AlertResult(Message):
+    """``delivered`` says that every target that the fleet still names has it."""
+
+    delivered: bool
+    detail: str = ""
+    targets: list[Delivered] = []
 
 
 Carried.model_rebuild()

@@ -1,16 +1,39 @@
-"""An alert as a webhook's JSON: fields for programs, and ``text`` for chat services."""
+"""An alert in words, and as a webhook's JSON: fields for programs, ``text`` for chat services."""
 
 import re
 from urllib.parse import quote
 
-from fleet.contracts import AlertMessage, AlertSettings, Severity
+from pydantic import BaseModel, ConfigDict
 
-_SHOUT = re.compile(r"@(?=here|channel|all|everyone)|<(?=!)", re.IGNORECASE)
+from fleet.contracts import AlertAction, AlertMessage, AlertSettings, Delivery, Severity
+
+#: How chats call people: a word for all, or a mark in brackets (apprise needs only the last).
+_SHOUT = re.compile(
+    r"[@!](?=here|channel|all|everyone|room)|(?<=<)[!@#]|[!@](?=[^\s|>]*[|>])", re.IGNORECASE
+)
 
 
-def body(message: AlertMessage, settings: AlertSettings, link: str | None) -> dict[str, str | None]:
-    """What is posted. Slack, Mattermost and their like show ``text`` and ignore the rest."""
+class Words(BaseModel):
+    """An alert for people. ``mention`` is whom to call, and empty where nobody is."""
+
+    model_config = ConfigDict(frozen=True)
+
+    title: str
+    lines: list[str]
+    mention: str
+    severity: Severity
+    action: AlertAction
+
+
+def body(order: Delivery, settings: AlertSettings, link: str | None) -> dict[str, str | int | None]:
+    """What is posted. Slack, Mattermost and their like show ``text`` and ignore the rest.
+
+    ``key`` is one for all alerts of an incident, and ``action`` what to do with what has that key.
+    """
+    message = order.message
     return {
+        "key": message.incident,
+        "action": str(message.action),
         "fleet": settings.fleet_name,
         "server": message.server,
         "incident": message.incident,
@@ -22,22 +45,34 @@ def body(message: AlertMessage, settings: AlertSettings, link: str | None) -> di
         "title": message.title,
         "next_step": message.next_step or None,
         "link": link,
-        "text": text(message, settings, link),
+        "incidents_24h": order.incidents or None,
+        "text": _text(words(order, settings, link)),
     }
 
 
-def text(message: AlertMessage, settings: AlertSettings, link: str | None) -> str:
-    """The alert in sentences: what, since when, what happens next, where to look."""
-    lines = [_quiet(message.title), _quiet(_situation(message, settings.fleet_name))]
+def words(order: Delivery, settings: AlertSettings, link: str | None) -> Words:
+    """The alert in sentences: what, since when, how often, what happens next, where to look."""
+    message = order.message
+    lines = [_quiet(_situation(message, settings.fleet_name))]
+    if order.incidents > 1:
+        lines.append(f"Its incidents within 24 h: {order.incidents}.")
     if message.detail:
         lines.append(_quiet(message.detail))
     if message.next_step:
         lines.append(f"Next: {_quiet(message.next_step)}")
     if link:
         lines.append(link)
-    if message.severity is Severity.PAGE and settings.alerts.mention:
-        lines[0] = f"{settings.alerts.mention} {lines[0]}"
-    return "\n".join(lines)
+    return Words(
+        title=_quiet(message.title),
+        lines=lines,
+        mention=settings.alerts.mention if message.severity is Severity.PAGE else "",
+        severity=message.severity,
+        action=message.action,
+    )
+
+
+def _text(said: Words) -> str:
+    return "\n".join([f"{said.mention} {said.title}".strip(), *said.lines])
 
 
 def workflow_link(ui: str | None, namespace: str, workflow: str) -> str | None:

@@ -27,10 +27,11 @@ def anchored(fleet: F, folder: Path) -> F:
     def path(text: str) -> str:
         return text if text.startswith("~") else str(folder / text)
 
+    def anchored_secret(ref: SecretRef) -> SecretRef:
+        return ref if ref.file is None else SecretRef(file=path(ref.file))
+
     def secret(ref: SecretRef | None) -> SecretRef | None:
-        if ref is None or ref.file is None:
-            return ref
-        return SecretRef(file=path(ref.file))
+        return anchored_secret(ref) if ref is not None else None
 
     def host(host: Host) -> Host:
         update = {"key": path(host.key), "known_hosts": path(host.known_hosts)}
@@ -57,6 +58,8 @@ def anchored(fleet: F, folder: Path) -> F:
             "alerts": fleet.alerts.model_copy(
                 update={
                     "webhook": secret(fleet.alerts.webhook),
+                    "notice": tuple(map(anchored_secret, fleet.alerts.notice)),
+                    "page": tuple(map(anchored_secret, fleet.alerts.page)),
                     "dead_mans_switch": secret(fleet.alerts.dead_mans_switch),
                 }
             ),
@@ -87,9 +90,10 @@ def unset_variables(fleet: Fleet, environment: Mapping[str, str]) -> Iterator[Re
             )
 
 
-def _secrets(fleet: Fleet) -> Iterator[tuple[tuple[str, ...], SecretRef]]:
+def _secrets(fleet: Fleet) -> Iterator[tuple[tuple[str | int, ...], SecretRef]]:
     if fleet.alerts.webhook is not None:
         yield ("alerts", "webhook"), fleet.alerts.webhook
+    yield from services(fleet)
     if fleet.alerts.dead_mans_switch is not None:
         yield ("alerts", "dead_mans_switch"), fleet.alerts.dead_mans_switch
     for name, store in fleet.stores.items():
@@ -98,6 +102,13 @@ def _secrets(fleet: Fleet) -> Iterator[tuple[tuple[str, ...], SecretRef]]:
     for name, server in fleet.servers.items():
         if isinstance(server.source, StatusSource) and server.source.token is not None:
             yield ("servers", name, "source", "token"), server.source.token
+
+
+def services(fleet: Fleet) -> Iterator[tuple[tuple[str | int, ...], SecretRef]]:
+    """The alert services, each with its place in the file."""
+    for key, refs in (("notice", fleet.alerts.notice), ("page", fleet.alerts.page)):
+        for number, ref in enumerate(refs):
+            yield ("alerts", key, number), ref
 
 
 def _key(at: tuple[str, ...], path: str) -> Iterator[Refusal]:
@@ -146,7 +157,9 @@ def _scan(host: Host) -> str:
     )
 
 
-def _content(at: tuple[str, ...], path: str, remedy: str) -> Generator[Refusal, None, str | None]:
+def _content(
+    at: tuple[str | int, ...], path: str, remedy: str
+) -> Generator[Refusal, None, str | None]:
     """The text of a file, or none once the refusal is told."""
     try:
         with _expanded(path).open("rb") as file:

@@ -13,10 +13,13 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from fleet.alerts import targets
 from fleet.apply import MOST_BYTES, MOST_SERVERS
 from fleet.config import Fleet, Name, RedisSource, Server
+from fleet.contracts import Severity
 from fleet.refusal import Refusal
 from worker import toml
+from worker.alert_urls import doubtful_services
 from worker.disk import anchored, missing_files, unset_variables
 from worker.problems import FleetFileError, Problem
 from worker.wording import dotted, worded
@@ -76,7 +79,10 @@ def examine(
     found = [*_together(parts, tables, errors), *(missing_files(parts) if files_are_here else ())]
     problems = [*(Problem(str(path), None, *worded(error)) for error in errors)]
     problems += _told(path, found)
-    doubts = [*_unused(parts), *unset_variables(parts, environment)] if not problems else []
+    doubts: list[Refusal] = []
+    if not problems:
+        doubts += [*_unused(parts), *unset_variables(parts, environment)]
+        doubts += doubtful_services(parts, environment, files_are_here=files_are_here)
     return Examined(
         fleet=None if problems else Fleet.model_validate(dict(parts)),
         problems=tuple(problems),
@@ -137,7 +143,7 @@ def _names_a_broken_table(each: Refusal, parts: _Parts, tables: Mapping[str, Any
 
 def _unused(fleet: Fleet) -> Iterator[Refusal]:
     """What is most likely a mistake, and harms nothing."""
-    if fleet.alerts.webhook is None:
+    if not any(targets(fleet.alerts, severity) for severity in Severity):
         message = "is not set, so nobody is told of anything: alerts stand in Temporal only"
         yield Refusal(("alerts", "webhook"), message, 'name it, like { env = "STEADY_WEBHOOK" }')
     servers = fleet.servers.values()

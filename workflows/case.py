@@ -9,6 +9,7 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
+    from fleet.alerts import action
     from fleet.contracts import AlertMessage, Incident, RemediationInput, Severity, incident_id
     from fleet.judge import Finding, still_bad
     from fleet.policy import Policy
@@ -27,6 +28,7 @@ class Case:
         self.request, self.book, self.orders, self.hands = request, book, orders, hands
         self.server = request.server
         self.beat: datetime | None = book.incident.beat if book.incident else None
+        self._told = request.carried is not None
 
     @property
     def incident(self) -> Incident:
@@ -89,6 +91,7 @@ class Case:
                     incident=incident.id,
                     cause=cause,
                     severity=severity,
+                    action=action(cause, told=self._told),
                     title=title,
                     verdict=book.verdict,
                     since=incident.first_observed,
@@ -101,6 +104,7 @@ class Case:
         except FailureError as problem:
             book.note(f"people could not be told ({cause}): {problem}")
             return
+        self._told = True
         if not told:
             return
         book.note(f"{severity}: {title}")

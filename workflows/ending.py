@@ -4,6 +4,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
+    from fleet.alerts import RECOVERED_LATER
     from fleet.contracts import CloseRequest, CloseResult, Outcome, Phase, Severity
     from fleet.policy import Policy
     from fleet.remediation import (
@@ -91,7 +92,7 @@ class Ending:
         server = self._case.server
         if decision.recovered:
             await self._case.tell(
-                "recovered_later", Severity.NOTICE, f"{server} has recovered", detail=decision.why
+                RECOVERED_LATER, Severity.NOTICE, f"{server} has recovered", detail=decision.why
             )
             return
         await self._case.tell(

@@ -1,63 +1,24 @@
-"""Alerts reach a real HTTP receiver, once a cause, and the webhook's URL reaches nothing else."""
+"""A webhook is told in JSON, by a real HTTP receiver's word, and its URL reaches nothing else."""
 
 import asyncio
 import logging
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
 
 import pytest
 import structlog
-from temporalio.client import Client
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
-from temporalio.worker import Worker
 
 from activities.alerts import NOT_DELIVERED, AlertActivities
-from fleet.config import Alerts, SecretRef
-from fleet.contracts import AlertMessage, AlertResult, AlertSettings, Severity, alert_id
-from fleet.verdicts import Verdict
+from fleet.config import SecretRef
+from fleet.contracts import AlertPlan, Severity
+from tests.parts.alerting import Applied, Counted, deliver, message
 from tests.parts.ports import free_port
 from tests.parts.receiver import Answer, Receiver, receiver
-from tests.parts.temporal import dev_server
-from workflows.alert import Alert
 
 pytestmark = pytest.mark.anyio
 
 SECRET = "planted-webhook-token-51ce"
-SINCE = datetime(2026, 11, 30, 12, 0, 5, tzinfo=UTC)
-
-
-class Applied:
-    """A fleet that is applied: what ``PolicyReader`` answers."""
-
-    def __init__(self, webhook: SecretRef | None, ui: str | None = None) -> None:
-        self._settings = AlertSettings(
-            alerts=Alerts(webhook=webhook, mention="@oncall"), fleet_name="lab", temporal_ui=ui
-        )
-
-    async def alerts(self) -> AlertSettings:
-        return self._settings
-
-
-def message(**changed: object) -> AlertMessage:
-    return AlertMessage.model_validate(
-        {
-            "server": "gpu-1",
-            "incident": f"gpu-1@{uuid.uuid4()}",
-            "cause": "not_recovered",
-            "severity": Severity.PAGE,
-            "title": "restart did not recover gpu-1",
-            "verdict": Verdict.HUNG,
-            "since": SINCE,
-            "job": "render-12",
-            "next_step": "a second restart in 10m",
-            "workflow_id": "remediate/gpu-1",
-            "give_up_after": timedelta(seconds=60),
-            **changed,
-        }
-    )
 
 
 @pytest.fixture
@@ -72,14 +33,6 @@ def webhook(web: Receiver, monkeypatch: pytest.MonkeyPatch) -> SecretRef:
     return SecretRef(env="STEADY_TEST_WEBHOOK")
 
 
-async def deliver(sent: AlertMessage, policies: Applied) -> AlertResult:
-    alerts = AlertActivities(policies)
-    try:
-        return await ActivityEnvironment().run(alerts.deliver, sent)
-    finally:
-        await alerts.close()
-
-
 # --- what is sent --------------------------------------------------------------------------------
 
 
@@ -92,6 +45,8 @@ async def test_a_page_says_all_that_a_person_needs_and_calls_them(
     (received,) = web.received
     link = "http://temporal.lab:8233/namespaces/default/workflows/remediate%2Fgpu-1"
     assert received.json() == {
+        "key": "gpu-1@20261130T120005.000Z",
+        "action": "trigger",
         "fleet": "lab",
         "server": "gpu-1",
         "incident": "gpu-1@20261130T120005.000Z",
@@ -103,6 +58,7 @@ async def test_a_page_says_all_that_a_person_needs_and_calls_them(
         "title": "restart did not recover gpu-1",
         "next_step": "a second restart in 10m",
         "link": link,
+        "incidents_24h": None,
         "text": (
             "@oncall restart did not recover gpu-1\n"
             "Server gpu-1 of lab: hung since 2026-11-30 12:00:05 UTC, job render-12.\n"
@@ -142,10 +98,24 @@ async def test_a_secret_in_a_file_is_read_anew_each_time(
     assert [received.path for received in web.received] == ["/first", "/second"]
 
 
-async def test_where_no_webhook_is_configured_the_alert_goes_to_the_log() -> None:
+async def test_a_server_that_flaps_gets_a_count(web: Receiver, webhook: SecretRef) -> None:
+    await deliver(message(), Applied(webhook), incidents=4)
+    posted = web.received[0].json()
+    assert posted["incidents_24h"] == 4
+    assert "Its incidents within 24 h: 4." in posted["text"].splitlines()
+
+
+async def test_a_first_incident_is_not_counted_aloud(web: Receiver, webhook: SecretRef) -> None:
+    await deliver(message(), Applied(webhook), incidents=1)
+    assert "incidents" not in web.received[0].json()["text"]
+
+
+async def test_where_nobody_is_named_the_alert_goes_to_the_log() -> None:
+    alerts = AlertActivities(Applied(), Counted())
     with structlog.testing.capture_logs() as logged:
-        result = await deliver(message(), Applied(None))
-    assert result == AlertResult(delivered=False, attempts=1, detail="no webhook configured")
+        plan = await ActivityEnvironment().run(alerts.plan_alert, message())
+    await alerts.close()
+    assert plan == AlertPlan(targets=[], incidents=0)
     (line,) = logged
     assert line["log_level"] == "warning"
     assert "restart did not recover gpu-1" in line["text"]
@@ -260,105 +230,3 @@ async def test_a_delivery_leaves_no_url_in_the_log_even_when_debugging(
     await deliver(message(), Applied(webhook))
     assert len(web.received) == 1
     assert SECRET not in caplog.text
-
-
-# --- the workflow, on a real server --------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    async with dev_server(tmp_path_factory.mktemp("temporal")) as started:
-        yield await started.client()
-
-
-Send = Callable[[AlertMessage], Awaitable[AlertResult]]
-
-
-@pytest.fixture
-async def send(client: Client, webhook: SecretRef) -> AsyncIterator[Send]:
-    """Send through a worker, and fail where the secret is in the workflow's history."""
-    alerts, queue = AlertActivities(Applied(webhook)), f"alerts-{uuid.uuid4()}"
-
-    async def run(sent: AlertMessage) -> AlertResult:
-        handle = await client.start_workflow(
-            Alert.run,
-            sent,
-            id=alert_id(sent.incident, sent.cause),
-            task_queue=queue,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-        )
-        result = await asyncio.wait_for(handle.result(), 90)
-        assert SECRET not in (await handle.fetch_history()).to_json()
-        return result
-
-    async with Worker(client, task_queue=queue, workflows=[Alert], activities=[alerts.deliver]):
-        yield run
-    await alerts.close()
-
-
-async def test_an_alert_that_failed_once_is_delivered_by_the_next_try(
-    web: Receiver, send: Send
-) -> None:
-    answers = iter([Answer(status=500, headers={"Retry-After": "1"}), Answer()])
-    web.answer = lambda _: next(answers)
-    result = await send(message())
-    assert (result.delivered, result.attempts) == (True, 2)
-    keys = {received.headers["Idempotency-Key"] for received in web.received}
-    assert (len(web.received), len(keys)) == (2, 1)
-
-
-async def test_an_alert_outlives_a_receiver_that_is_down_for_a_while(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    port, queue, sent = free_port(), f"alerts-{uuid.uuid4()}", message()
-    monkeypatch.setenv("STEADY_TEST_WEBHOOK", f"http://127.0.0.1:{port}/{SECRET}")
-    alerts = AlertActivities(Applied(SecretRef(env="STEADY_TEST_WEBHOOK")))
-    async with Worker(client, task_queue=queue, workflows=[Alert], activities=[alerts.deliver]):
-        handle = await client.start_workflow(
-            Alert.run, sent, id=alert_id(sent.incident, sent.cause), task_queue=queue
-        )
-        while not (await handle.describe()).raw_description.pending_activities:
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(1)
-        with receiver(port) as back:
-            result = await asyncio.wait_for(handle.result(), 60)
-            assert [received.path for received in back.received] == [f"/{SECRET}"]
-    assert result.delivered
-    assert result.attempts >= 2
-    history = (await handle.fetch_history()).to_json()
-    assert SECRET not in history
-    await alerts.close()
-
-
-async def test_an_alert_that_never_gets_out_ends_as_undelivered_with_the_reason(
-    web: Receiver, send: Send
-) -> None:
-    web.answer = lambda _: Answer(status=404)
-    result = await send(message(give_up_after=timedelta(seconds=3)))
-    assert result == AlertResult(delivered=False, attempts=1, detail="the webhook answers 404")
-
-
-async def test_a_receiver_that_never_answers_ends_as_undelivered(web: Receiver, send: Send) -> None:
-    web.answer = lambda _: Answer(silent=True)
-    result = await send(message(give_up_after=timedelta(seconds=2)))
-    assert not result.delivered
-    assert "in time" in result.detail
-
-
-async def test_a_bound_of_nothing_is_no_loop_without_end(web: Receiver, send: Send) -> None:
-    web.answer = lambda _: Answer(status=500)
-    result = await send(message(give_up_after=timedelta(0)))
-    assert not result.delivered
-
-
-async def test_one_cause_of_an_incident_is_told_once(web: Receiver, send: Send) -> None:
-    sent = message()
-    assert (await send(sent)).delivered
-    with pytest.raises(WorkflowAlreadyStartedError):
-        await send(sent)
-    assert (await send(sent.model_copy(update={"cause": "restart_failed"}))).delivered
-    assert [received.json()["cause"] for received in web.received] == [
-        "not_recovered",
-        "restart_failed",
-    ]

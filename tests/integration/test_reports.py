@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
@@ -23,8 +22,6 @@ from activities.guards import GuardActivities, GuardReader
 from activities.reports import NOT_REPORTED, ReportActivities
 from fleet.contracts import (
     SERVER_GUARD,
-    AlertMessage,
-    AlertResult,
     FoundingRequest,
     GuardInput,
     GuardState,
@@ -42,6 +39,7 @@ from fleet.contracts import (
 )
 from fleet.policy import Mode, Policy
 from fleet.verdicts import Verdict
+from tests.parts.people import People
 from tests.parts.temporal import DevServer, dev_server
 from tests.parts.world import World
 from workflows.alert import Alert
@@ -74,11 +72,6 @@ class Desk:
     def handle(self) -> WorkflowHandle[Any, RemediationStatus]:
         return self.client.get_workflow_handle_for(Remediation.run, remediation_id(self.server))
 
-    @activity.defn(name="deliver")
-    async def deliver(self, message: AlertMessage) -> AlertResult:
-        self.world.told.append(message)
-        return AlertResult(delivered=True, attempts=1)
-
     def worker(self) -> Worker:
         guards = self.guards
         return Worker(
@@ -87,7 +80,7 @@ class Desk:
             workflows=[Remediation, ServerGuard, Alert],
             activities=[
                 *self.world.activities,
-                self.deliver,
+                *People(self.world.told).activities,
                 guards.open_incident,
                 guards.take_budget,
                 guards.give_back,

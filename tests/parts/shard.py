@@ -29,7 +29,6 @@ from temporalio.worker import Worker
 from fleet.contracts import (
     HEALTH_SWEEP,
     AlertMessage,
-    AlertResult,
     Pause,
     Report,
     ReportBatch,
@@ -41,6 +40,7 @@ from fleet.contracts import (
 )
 from fleet.policy import Policy
 from fleet.readings import Reading, WorkState, missing
+from tests.parts.people import People
 from workflows.alert import Alert
 from workflows.health import HealthSweep
 
@@ -81,7 +81,7 @@ class Shard:
         self.takes = timedelta(0)
         self.reports: list[Report] = []
         self.unsent: dict[str, str] = {}
-        self.told: list[AlertMessage] = []
+        self.people = People()
 
     @property
     def schedule(self) -> ScheduleHandle:
@@ -137,17 +137,16 @@ class Shard:
         self.reports += batch.reports
         return ReportResult(unsent=self.unsent)
 
-    @activity.defn
-    async def deliver(self, message: AlertMessage) -> AlertResult:
-        self.told.append(message)
-        return AlertResult(delivered=True, attempts=1)
+    @property
+    def told(self) -> list[AlertMessage]:
+        return self.people.told
 
     def worker(self) -> Worker:
         return Worker(
             self.client,
             task_queue=self.queue,
             workflows=[HealthSweep, Alert],
-            activities=[self.read_shard, self.report, self.deliver],
+            activities=[self.read_shard, self.report, *self.people.activities],
         )
 
 

@@ -228,7 +228,10 @@ def test_relative_paths_are_made_absolute_and_the_home_is_left_to_the_worker(
         GOOD.replace('"known_hosts"', '"~/.ssh/known_hosts"')
         .replace('"redis", key', '"status", url')
         .replace('"worker:1"', '"http://gpu/s", token = { file = "token" }')
-    ) + '[alerts]\nwebhook = { file = "hook" }\n[stores.s]\nurl = "redis://h"\n'
+    ) + (
+        '[alerts]\nwebhook = { file = "hook" }\npage = [{ file = "pager" }, { env = "E" }]\n'
+        '[stores.s]\nurl = "redis://h"\n'
+    )
     fleet = load(
         write_fleet(tmp_path, text + 'password = { file = "/etc/pw" }\n'), files_are_here=False
     )
@@ -240,6 +243,7 @@ def test_relative_paths_are_made_absolute_and_the_home_is_left_to_the_worker(
     assert source.token.file == str(tmp_path / "token")
     assert fleet.alerts.webhook is not None
     assert fleet.alerts.webhook.file == str(tmp_path / "hook")
+    assert [ref.file for ref in fleet.alerts.page] == [str(tmp_path / "pager"), None]
     assert fleet.stores["s"].password is not None
     assert fleet.stores["s"].password.file == "/etc/pw"
 
@@ -295,6 +299,43 @@ class TestWarnings:
             )
         ]
         assert self.warnings(tmp_path, GOOD + '[alerts]\nwebhook = { env = "SET" }\n') == []
+
+    def services(self, folder: Path, url: str) -> list[str]:
+        file = write_fleet(folder, GOOD + '[alerts]\nnotice = [{ env = "OK" }, { env = "URL" }]\n')
+        examined = examine(file, environment={"OK": "json://chat/hook", "URL": url})
+        return [str(each).replace(f"{folder}/", "") for each in examined.warnings]
+
+    @pytest.mark.parametrize("url", ["nothing://hunter2", "hunter2", "slack://hunter2", "json://["])
+    def test_an_alert_service_whose_url_means_nothing_is_named_and_not_shown(
+        self, tmp_path: Path, url: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.services(tmp_path, url) == [
+            (
+                "fleet.toml: alerts.notice[1]: the URL is none that apprise can make sense of"
+                " — write it as https://github.com/caronc/apprise/wiki says for the service"
+            )
+        ]
+        assert "hunter2" not in "".join(capfd.readouterr())
+
+    def test_an_alert_service_that_would_be_told_again_when_one_recipient_fails(
+        self, tmp_path: Path
+    ) -> None:
+        url = "mmost://bot@chat/3ccdd113474722377935511fc85d3dd4?to=ops,night"
+        assert self.services(tmp_path, url) == [
+            (
+                "fleet.toml: alerts.notice[1]: the URL has 2 recipients, and if one fails all are"
+                " told again — give each recipient a URL of its own"
+            )
+        ]
+
+    def test_an_alert_service_in_a_file_is_looked_at_where_files_are_here(
+        self, tmp_path: Path
+    ) -> None:
+        file = write_fleet(tmp_path, GOOD + '[alerts]\npage = [{ file = "pager" }]\n')
+        (tmp_path / "pager").write_text("hunter2\n")
+        (warning,) = examine(file, environment={}).warnings
+        assert warning.key == "alerts.page[0]"
+        assert examine(file, environment={}, files_are_here=False).warnings == ()
 
     def test_tables_that_no_server_uses(self, tmp_path: Path) -> None:
         text = (

@@ -15,6 +15,7 @@ from activities.guards import GuardActivities
 from fleet.contracts import (
     SERVER_GUARD,
     TASK_QUEUE,
+    AlertAction,
     Effect,
     GuardInput,
     HostStatus,
@@ -186,6 +187,10 @@ async def test_a_cure_that_does_not_help_pages_once_and_stops_at_the_budget(worl
         w.frozen_at = None
         assert (await w.end(handle)).outcome is Outcome.BUDGET_EXHAUSTED
         assert w.causes[-1] == "recovered_later"
+        first, *others, last = [alert.action for alert in w.told]
+        assert (first, last) == (AlertAction.TRIGGER, AlertAction.RESOLVE)
+        assert set(others) == {AlertAction.UPDATE}
+        assert len({alert.incident for alert in w.told}) == 1
 
 
 async def test_the_fourth_hang_within_a_day_is_not_restarted(world: Enter) -> None:
