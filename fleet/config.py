@@ -66,8 +66,10 @@ __all__ = [
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 
-#: Each is an activity of its own in every alert.
-MOST_SERVICES = 20
+#: At most 20: each is an activity of its own in every alert.
+Services = Annotated[
+    tuple[SecretRef, ...], Field(max_length=20, examples=['[{ env = "STEADY_PAGER" }]'])
+]
 
 
 class Alerts(BaseModel):
@@ -79,8 +81,8 @@ class Alerts(BaseModel):
     model_config = STRICT
 
     webhook: SecretRef | None = None
-    notice: tuple[SecretRef, ...] = Field(default=(), max_length=MOST_SERVICES)
-    page: tuple[SecretRef, ...] = Field(default=(), max_length=MOST_SERVICES)
+    notice: Services = ()
+    page: Services = ()
     mention: str = "@here"
     dead_mans_switch: SecretRef | None = None
 

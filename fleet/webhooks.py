@@ -1,9 +1,8 @@
 """An alert in words, and as a webhook's JSON: fields for programs, ``text`` for chat services."""
 
 import re
+from dataclasses import dataclass
 from urllib.parse import quote
-
-from pydantic import BaseModel, ConfigDict
 
 from fleet.contracts import AlertAction, AlertMessage, AlertSettings, Delivery, Severity
 
@@ -13,10 +12,9 @@ _SHOUT = re.compile(
 )
 
 
-class Words(BaseModel):
+@dataclass(frozen=True)
+class Words:
     """An alert for people. ``mention`` is whom to call, and empty where nobody is."""
-
-    model_config = ConfigDict(frozen=True)
 
     title: str
     lines: list[str]

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Tag
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from fleet.config import Fleet, Server
+from fleet.config import Fleet, SecretRef, Server
 from fleet.policy import Thresholds
 from fleet.refusal import REFUSED
 
@@ -64,12 +64,20 @@ def worded(error: ErrorDetails) -> Worded:
     if kind.startswith("union_tag"):
         return _kind_of_table(path, kind, context)
     if kind in _WANTED:
-        return dotted(path), f"is {_sort(error['input'])}", f"write {_WANTED[kind]}"
+        return dotted(path), f"is {_sort(error['input'])}", f"write {_wanted(error, field)}"
     if error["loc"][-1:] == ("[key]",):
         remedy = "take letters, digits, '.', '_' and '-', at most 63, a letter or digit first"
         return dotted(path), "is no name", remedy
     message, remedy = _of_value(error, context, field)
     return dotted(path), message, remedy
+
+
+def _wanted(error: ErrorDetails, field: FieldInfo | None) -> str:
+    if error.get("ctx", {}).get("class_name") == SecretRef.__name__:
+        return '{ env = "VARIABLE" } or { file = "PATH" }'
+    if error["type"] == "tuple_type" and field is not None and field.examples:
+        return f"a list, like {field.examples[0]}"
+    return _WANTED[error["type"]]
 
 
 def _of_value(

@@ -358,7 +358,19 @@ ONE_TABLE: Table = {
     ),
     "a secret itself": (
         GOOD + '[alerts]\nwebhook = "https://hooks.example/hunter2"\n',
-        "fleet.toml: alerts.webhook: is text — write a table",
+        'fleet.toml: alerts.webhook: is text — write { env = "VARIABLE" } or { file = "PATH" }',
+    ),
+    "a service that is no list": (
+        GOOD + '[alerts]\npage = { env = "PAGER" }\n',
+        'fleet.toml: alerts.page: is a table — write a list, like [{ env = "STEADY_PAGER" }]',
+    ),
+    "a service with its secret": (
+        GOOD + '[alerts]\nnotice = ["slack://hunter2"]\n',
+        'fleet.toml: alerts.notice[0]: is text — write { env = "VARIABLE" } or { file = "PATH" }',
+    ),
+    "more services than are told": (
+        GOOD + "[alerts]\nnotice = [" + '{ env = "A" }, ' * 21 + "]\n",
+        "fleet.toml: alerts.notice: has too many entries — give at most 20",
     ),
     "a variable with its dollar": (
         GOOD + '[alerts]\nwebhook = { env = "$HOOK" }\n',
