@@ -109,7 +109,7 @@ class Shard:
         )
 
     async def _until(self, met: Callable[[Any], bool]) -> Any:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not met(info := (await self.schedule.describe()).info):
                 await asyncio.sleep(0.05)
         return info

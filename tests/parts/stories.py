@@ -48,7 +48,7 @@ QUICK: dict[str, Any] = {
     "approval_timeout": 2 * SECOND,
     "escalated_reads": (SECOND,),
 }
-_WITHIN = 100
+_WITHIN = 200
 
 
 class Scene(World):

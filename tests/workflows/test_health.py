@@ -143,7 +143,7 @@ async def test_sweeps_that_were_missed_are_not_made_up(server: DevServer) -> Non
 
 async def told(s: Shard, count: int) -> list[AlertMessage]:
     """What people were told; alerts hold no sweep up, so they may still be on their way."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(s.told) < count:
             await asyncio.sleep(0.05)
     return s.told
