@@ -6,7 +6,7 @@ Each part has its bound, and one that can't be read leaves the others as they ar
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -26,6 +26,7 @@ from fleet.contracts import (
     FleetState,
     RemediationStatus,
     SearchAttribute,
+    remediation_id,
 )
 from fleet.guard import budget_left, local_day
 from fleet.policy import Budget, DailyBudget
@@ -42,6 +43,7 @@ _PATIENCE = timedelta(seconds=3)
 _BUDGETS_EVERY = 60.0
 _BUDGETS_A_LOOK = 100
 _AT_ONCE = 8
+_MOST_TRIES = 10
 _PHASE = SearchAttributeKey.for_keyword(SearchAttribute.PHASE)
 
 
@@ -75,51 +77,68 @@ class CensusTaker:
         self._guards = GuardReader(client)
         self._incidents = ClosedRuns(client, REMEDIATION, RemediationStatus)
         self._alerts = ClosedRuns(client, ALERT, AlertResult)
-        self._budgets = _Budgets(self._guards)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._budgets = _Budgets(self._guards, self._slots)
+        self._undated: list[tuple[RemediationStatus, int]] = []
 
     async def take(self, shards: Sequence[Shard]) -> Census:
         """Look once; ``shards`` are the sweeps as they were last seen."""
         problems: list[str] = []
-        state, phases, waiting, closed, alerts = await asyncio.gather(
+        state, opened, waiting, closed, alerts = await asyncio.gather(
             _or(None, self._policies.state(), "the fleet", problems),
-            _or(None, self._phases(), "open incidents", problems),
+            _or(None, self._open(), "open incidents", problems),
             _or(None, self._waiting(), "waiting alerts", problems),
             _or([], self._closed(), "closed incidents", problems),
             _or([], self._told(), "alerts", problems),
         )
         fleet = state.fleet if state is not None else None
+        acted_on = {*(opened or {}), *(each.status.server for each in closed)}
         return Census(
             verdicts=_verdicts(state, shards) if state is not None else None,
-            phases=phases,
-            budgets=await self._budgets.look(fleet) if fleet is not None else {},
+            phases=Counter(opened.values()) if opened is not None else None,
+            budgets=await self._budgets.look(fleet, acted_on) if fleet is not None else {},
             waiting=waiting,
             closed=closed,
             alerts=alerts,
             problems=problems,
         )
 
-    async def _phases(self) -> dict[str, int]:
+    async def _open(self) -> dict[str, str]:
+        """The phase of each server with an open incident."""
         query = f"WorkflowType = '{REMEDIATION}' AND ExecutionStatus = 'Running'"
         runs = first(self._client.list_workflows(query, rpc_timeout=_PATIENCE), _MOST_OPEN)
-        return Counter([run.typed_search_attributes.get(_PHASE) or UNKNOWN async for run in runs])
+        return {
+            run.id.removeprefix(remediation_id("")): run.typed_search_attributes.get(_PHASE)
+            or UNKNOWN
+            async for run in runs
+        }
 
     async def _waiting(self) -> int:
         query = f"WorkflowType = '{ALERT}' AND ExecutionStatus = 'Running'"
         return (await self._client.count_workflows(query, rpc_timeout=_PATIENCE)).count
 
     async def _closed(self) -> list[ClosedIncident]:
+        """Those that ended, and the ones before whose ledger did not answer."""
         ended = await self._incidents.new()
-        statuses = [each.result for each in ended if each.result is not None]
-        return [await self._dated(status) for status in statuses]
+        undated = [*self._undated, *((each.result, 0) for each in ended if each.result is not None)]
+        found = await asyncio.gather(*(self._dated(status) for status, _ in undated))
+        self._undated, closed = [], []
+        for (status, tries), incident in zip(undated, found, strict=True):
+            if incident is None and tries < _MOST_TRIES:
+                self._undated.append((status, tries + 1))
+            else:
+                closed.append(incident or ClosedIncident(status))
+        return closed
 
-    async def _dated(self, status: RemediationStatus) -> ClosedIncident:
+    async def _dated(self, status: RemediationStatus) -> ClosedIncident | None:
         """With the time of its first restart, which the ledger has for eight days."""
         if not status.restarts or status.incident is None:
             return ClosedIncident(status)
         try:
-            guard = await self._guards.state(status.server)
-        except RPCError:
-            return ClosedIncident(status)
+            async with self._slots, asyncio.timeout(_PATIENCE.total_seconds()):
+                guard = await self._guards.state(status.server)
+        except (RPCError, TimeoutError, ValueError):
+            return None
         takes = guard.takes if guard is not None else []
         times = [taken.at for taken in takes if taken.incident == status.incident]
         return ClosedIncident(status, min(times, default=None))
@@ -130,18 +149,23 @@ class CensusTaker:
 
 
 class _Budgets:
-    """What is left of each server's budget, at most a minute old in a fleet of a few hundred."""
+    """What is left of each server's budget, read again a minute later, and where steady acts on the
+    server with every look; in a fleet of more than a few hundred less often.
+    """
 
-    def __init__(self, guards: GuardReader) -> None:
-        self._guards = guards
+    def __init__(self, guards: GuardReader, slots: asyncio.Semaphore) -> None:
+        self._guards, self._slots = guards, slots
         self._known: dict[str, tuple[float, tuple[int, int] | None]] = {}
-        self._slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(self, fleet: Fleet) -> dict[str, tuple[int, int]]:
+    async def look(self, fleet: Fleet, acted_on: Collection[str]) -> dict[str, tuple[int, int]]:
         never = (float("-inf"), None)
         self._known = {name: self._known.get(name, never) for name in fleet.servers}
         now = time.monotonic()
-        due = [name for name, (at, _) in self._known.items() if now - at >= _BUDGETS_EVERY]
+        due = [
+            name
+            for name, (at, _) in self._known.items()
+            if now - at >= _BUDGETS_EVERY or name in acted_on
+        ]
         due.sort(key=lambda name: self._known[name][0])
         await asyncio.gather(*(self._read(fleet, name) for name in due[:_BUDGETS_A_LOOK]))
         return {name: left for name, (_, left) in self._known.items() if left is not None}
@@ -151,7 +175,7 @@ class _Budgets:
         try:
             async with self._slots, asyncio.timeout(_PATIENCE.total_seconds()):
                 guard = await self._guards.state(name)
-        except (RPCError, TimeoutError):
+        except (RPCError, TimeoutError, ValueError):
             self._known[name] = (time.monotonic(), None)
             return
         now = datetime.now(UTC)

@@ -22,7 +22,7 @@ _MOST_READ = 200
 
 @dataclass(frozen=True)
 class Ended(Generic[R]):
-    """``result`` is none where the run left none: it failed, or somebody terminated it."""
+    """``result`` is none where the run left none that can be read: it failed, or was terminated."""
 
     run: WorkflowExecution
     result: R | None
@@ -81,7 +81,7 @@ class ClosedRuns(Generic[R]):
         try:
             async with self._slots, asyncio.timeout(_PATIENCE.total_seconds()):
                 return Ended(run, await handle.result(follow_runs=False, rpc_timeout=_PATIENCE))
-        except WorkflowFailureError:
+        except (WorkflowFailureError, ValueError, TypeError, RuntimeError):
             return Ended(run, None)
         except TimeoutError:
             return None

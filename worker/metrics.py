@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
@@ -22,6 +28,9 @@ from fleet.verdicts import Verdict
 from worker.census import UNKNOWN, Census, ClosedIncident
 from worker.sweeps import Shard
 from worker.vitals import Vitals
+
+# They would say when this process began, of what Temporal has counted since long before.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _OURS = "This worker process only: "
 _SECONDS = (5, 10, 30, 60, 120, 180, 240, 300, 450, 600, 900, 1800, 3600, 7200, 14400, 43200)

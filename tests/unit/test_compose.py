@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ import yaml
 
 from fleet.contracts import SearchAttribute
 from fleet.durations import parse
+from tests.parts.ports import free_port
+from worker.listener import Pages, listening
 from worker.settings import Settings
+from worker.vitals import Health
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -100,6 +104,32 @@ def test_every_setting_of_the_worker_is_one_that_it_knows() -> None:
     environment = SERVICES["steady"]["environment"]
     given = {name for name in environment if name.startswith("STEADY_")}
     assert given <= {f"STEADY_{name.upper()}" for name in Settings.model_fields}
+
+
+def test_the_worker_serves_its_health_inside_its_container_only() -> None:
+    address = SERVICES["steady"]["environment"]["STEADY_LISTEN"]
+    assert address.startswith("127.0.0.1:")
+    assert f'"{address}"' in SERVICES["steady"]["healthcheck"]["test"][-1]
+    assert "ports" not in SERVICES["steady"]
+
+
+@pytest.mark.parametrize(
+    ("health", "code"), [(Health([], {}), 0), (Health(["no work was done"], {}), 1)]
+)
+def test_the_check_of_the_worker_fails_while_no_work_flows(health: Health, code: int) -> None:
+    with listening("127.0.0.1:0", Pages(lambda: health, lambda _: (b"", ""))) as port:
+        assert _checked(port) == code
+
+
+def test_the_check_of_the_worker_fails_where_nothing_answers() -> None:
+    assert _checked(free_port()) != 0
+
+
+def _checked(port: int) -> int:
+    kind, _, *arguments = SERVICES["steady"]["healthcheck"]["test"]
+    assert kind == "CMD"
+    script = [each.replace(":9464", f":{port}") for each in arguments]
+    return subprocess.run([sys.executable, *script], capture_output=True, check=False).returncode
 
 
 def test_the_worker_runs_without_root_and_writes_only_where_it_keeps_evidence() -> None:

@@ -25,7 +25,11 @@ from worker.embedded import embedded_valkey
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 INCIDENT = (ROOT / "docs" / "incident.md").read_text()
-PAGES = {"README.md": README, "docs/incident.md": INCIDENT}
+PAGES = {
+    "README.md": README,
+    "docs/incident.md": INCIDENT,
+    "docs/monitoring.md": (ROOT / "docs" / "monitoring.md").read_text(),
+}
 STEADY = {"steady", ".venv/bin/steady"}
 GROUP = typer.main.get_group(app)
 
