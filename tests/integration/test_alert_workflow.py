@@ -346,3 +346,9 @@ async def test_a_storm_of_alerts_to_a_service_that_hangs_leaves_the_worker_free(
         assert len(web.received) <= 16
         await asyncio.gather(*(handle.terminate() for handle in handles))
         web.released.set()
+
+
+async def test_where_incidents_cannot_be_counted_there_is_no_count(client: Client) -> None:
+    elsewhere = await Client.connect(client.service_client.config.target_host, namespace="none")
+    assert await AlertHistory(elsewhere).incidents("gpu-1", "gpu-1@x") == 0
+    assert await AlertHistory(client).incidents("' OR '1'='1", "x") == 0
