@@ -70,11 +70,11 @@ _NOBODY = {
     "source": {"kind": "redis", "key": "worker:nobody"},
     "policy": {"expected_off": True},
 }
-_WORKING_WITHIN = 30.0
+_WORKING_WITHIN = 60.0
 _LOOK_EVERY = 0.2
 
 
-async def until(is_so: Callable[[], Awaitable[bool]], what: str, within: float = 40) -> None:
+async def until(is_so: Callable[[], Awaitable[bool]], what: str, within: float = 60) -> None:
     """Wait for something that must come; ``within`` seconds are far more than it takes."""
     deadline = time.monotonic() + within
     while not await is_so():
@@ -159,7 +159,7 @@ class Server:
             raise
         return found
 
-    async def comes_to(self, *phases: Phase, within: float = 40) -> RemediationStatus:
+    async def comes_to(self, *phases: Phase, within: float = 60) -> RemediationStatus:
         """Wait until its remediation is in one of the phases."""
         seen: list[RemediationStatus | None] = [None]
 
@@ -174,7 +174,7 @@ class Server:
         assert seen[0] is not None
         return seen[0]
 
-    async def ends(self, within: float = 60) -> RemediationStatus:
+    async def ends(self, within: float = 90) -> RemediationStatus:
         """Wait until its remediation has ended."""
         return await self.comes_to(Phase.CLOSED, within=within)
 
@@ -214,7 +214,7 @@ class Server:
         paged = [alert for alert in self.told if alert["severity"] == Severity.PAGE]
         return sorted(alert["cause"] for alert in paged)
 
-    async def is_told(self, *causes: str, within: float = 20) -> None:
+    async def is_told(self, *causes: str, within: float = 30) -> None:
         """Wait until each cause has arrived; nobody else waits for an alert."""
 
         async def has_come() -> bool:

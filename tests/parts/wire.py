@@ -1,19 +1,19 @@
 """A wire between a client and a server on loopback, which a test can cut, freeze or close."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 
 class Wire:
     """Carries bytes both ways until it is frozen (nothing arrives any more) or cut (reset).
 
-    ``admits`` is how many more connections it takes, where that is bounded; the rest are reset.
+    A new connection that it does not admit is reset.
     """
 
     def __init__(self, port: int) -> None:
         self.port = 0
-        self.admits: int | None = None
+        self.admits: Callable[[], bool] = lambda: True
         self._to = port
         self._frozen = False
         self._writers: list[asyncio.StreamWriter] = []
@@ -27,11 +27,9 @@ class Wire:
             writer.transport.abort()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.admits is not None:
-            if self.admits == 0:
-                writer.transport.abort()
-                return
-            self.admits -= 1
+        if not self.admits():
+            writer.transport.abort()
+            return
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._to)
         self._writers += [writer, far_writer]
         for source, sink in ((reader, far_writer), (far_reader, writer)):
