@@ -20,10 +20,13 @@ class NotUnderstood(ValueError):
 
 
 def read_request(words: tuple[Any, ...]) -> OperatorRequest:
-    """Read who and why from the arguments of a signal: a mapping, a plain text or nothing."""
+    """Read who and why from the arguments of a signal: a mapping, a plain text or nothing.
+
+    A text that is a duration is no reason: it says for how long to snooze.
+    """
     raw = words[0] if words else None
     if isinstance(raw, str):
-        return OperatorRequest(who="a person", why=raw[:300])
+        return OperatorRequest(who="a person", why="" if _is_span(raw) else raw[:300])
     if not isinstance(raw, dict):
         return OperatorRequest(who="a person")
     return OperatorRequest(
@@ -52,6 +55,14 @@ def read_span(words: tuple[Any, ...]) -> timedelta:
     if span > LONGEST_SNOOZE:
         raise NotUnderstood(f"{show(span)} is longer than a snooze may be ({show(LONGEST_SNOOZE)})")
     return span
+
+
+def _is_span(text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
 
 
 def by(request: OperatorRequest) -> str:

@@ -53,6 +53,7 @@ class Book:
         self.timeline.append(Moment(at=workflow.now(), text=text[:300]))
         if len(self.timeline) > _KEPT_MOMENTS:
             del self.timeline[10]
+        self._draw()
 
     def enter(self, phase: Phase, next_step: str = "", at: datetime | None = None) -> None:
         self.phase, self._next_step, self._next_at = phase, next_step, at
@@ -84,11 +85,16 @@ class Book:
         self.well = observation.verdict in GOOD - {Verdict.LOADING, Verdict.RESTARTED}
 
     def read(self, reading: Reading, said: str) -> None:
-        self.note(f"fresh reading: {said} ({reading.brief()})")
+        """Note a reading. Of many in a row that say the same, the first and the newest are kept."""
+        begins = f"fresh reading: {said} ("
+        last = self.timeline[-2:]
+        if len(last) == 2 and all(moment.text.startswith(begins) for moment in last):
+            self.timeline.pop()
+        self.note(f"{begins}{reading.brief()})")
 
     def show(self) -> None:
         """Bring the Temporal UI up to date."""
-        workflow.set_current_details(details.remediation(self.status(), workflow.info().namespace))
+        self._draw()
         if not self._searchable:
             return
         wanted = {
@@ -106,6 +112,9 @@ class Book:
                 ]
             )
             self._shown.update(changed)
+
+    def _draw(self) -> None:
+        workflow.set_current_details(details.remediation(self.status(), workflow.info().namespace))
 
     def status(self) -> RemediationStatus:
         incident = self.incident

@@ -102,7 +102,11 @@ class Cure:
         """
         policy = facts.policy
         cooled = done.at + policy.cooldown
-        self._book.enter(Phase.COOLING, "whatever it shows now starts nothing", cooled)
+        self._book.enter(
+            Phase.COOLING,
+            "looks whether it helped; what it shows until then starts nothing",
+            cooled,
+        )
         await self._firm(cooled, "cooldown after the restart")
         look_at = done.at + policy.verify_after
         load_end = done.at + policy.load_limit

@@ -120,7 +120,7 @@ class Decide:
         """
         self._ask_until = self._ask_until or workflow.now() + policy.approval_timeout
         until = self._ask_until
-        self._book.enter(Phase.APPROVING, "a person signals approve or cancel", until)
+        self._book.enter(Phase.APPROVING, "ends, unless a person signals approve", until)
         server = self._case.server
         await self._case.tell(
             "approval",

@@ -31,7 +31,7 @@ class Escalation:
             waits = policy.escalated_reads
             until = workflow.now() + waits[min(reads, len(waits) - 1)]
             reads += 1
-            book.enter(Phase.ESCALATED, "waits for a person or a recovery; looks again", until)
+            book.enter(Phase.ESCALATED, "looks again; waits for a recovery or a person", until)
             orders.changed = False
             await self._case.sleep(until, "until the next look: has it recovered?", self._stirred)
             if orders.by_hand:

@@ -23,6 +23,7 @@ NAMELESS = OperatorRequest(who="a person")
         (({"who": "", "why": None, "id": 12},), ("a person", "", "12")),
         (({"who": ["ann"], "why": {"a": 1}},), ("['ann']", "{'a': 1}", "")),
         (("not tonight",), ("a person", "not tonight", "")),
+        (("30m",), ("a person", "", "")),
         ((), ("a person", "", "")),
         ((None,), ("a person", "", "")),
         ((42,), ("a person", "", "")),

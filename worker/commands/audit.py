@@ -86,15 +86,16 @@ def _table(rows: "Sequence[Row]") -> Any:
     from worker.render import table
 
     servers = {name for row in rows for name in row.servers}
-    shown = table("verdict", "who acts", "through", "why", "servers")
+    some = any(len(row.servers) != len(servers) for row in rows)
+    shown = table("verdict", "who acts", "workflow", "why", *(["servers"] if some else []))
     for row in rows:
         named = row.ownership
         shown.add_row(
             row.verdict,
             named.owner if named is not None else "[bold red]nobody[/]",
-            named.through if named is not None else "",
+            named.through.removeprefix("workflow ") if named is not None else "",
             named.why if named is not None else "",
-            _few(row.servers, len(servers)),
+            *([_few(row.servers, len(servers))] if some else []),
         )
     return shown
 

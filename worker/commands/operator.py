@@ -10,7 +10,7 @@ from worker.commands.options import AsJson, For, ServerName, Why
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-    from fleet.contracts import OperatorRequest, RemediationSignal, RemediationStatus
+    from fleet.contracts import Moment, OperatorRequest, RemediationSignal, RemediationStatus
     from worker.orders import Answer
 
 
@@ -108,11 +108,12 @@ async def _followed(client: "Client", name: str) -> "RemediationStatus":
     from worker import orders
     from worker.render import remark
 
-    told = 0
+    told: set[Moment] = set()
     async for status in orders.follow(client, name):
-        for moment in status.timeline[told:]:
-            remark(f"{moment.at:%H:%M:%S} {moment.text}")
-        told = len(status.timeline)
+        for moment in status.timeline:
+            if moment not in told:
+                remark(f"{moment.at:%H:%M:%S} {moment.text}")
+        told.update(status.timeline)
         if orders.is_over(status):
             return status
     raise AssertionError("it is followed until it is over")

@@ -7,6 +7,7 @@ import typer
 from worker.commands.options import AsJson
 
 if TYPE_CHECKING:
+    from fleet.contracts import RemediationStatus
     from worker.snapshot import Snapshot
 
 KEYS = (
@@ -67,7 +68,7 @@ def _of(seen: "Snapshot", name: str | None) -> "Snapshot":
 
 def _show(seen: "Snapshot", *, with_story: bool) -> None:
     from worker import live
-    from worker.render import console, say
+    from worker.render import console
     from worker.room import everything
 
     out = console()
@@ -80,8 +81,17 @@ def _show(seen: "Snapshot", *, with_story: bool) -> None:
         out.print(live.incidents_table(seen.model_copy(update={"closed": []}), room))
     if with_story:
         for incident in [*seen.open, *seen.closed][:1]:
-            for moment in incident.timeline:
-                say(f"{moment.at:%Y-%m-%d %H:%M:%S} {moment.text}")
+            _tell(incident)
+
+
+def _tell(incident: "RemediationStatus") -> None:
+    from fleet.details import meaning
+    from worker.render import say
+
+    came_to = f"{incident.outcome}, {meaning(incident)}" if incident.outcome else incident.phase
+    say(f"\nincident {incident.incident or 'without a name'}: {came_to}")
+    for moment in incident.timeline:
+        say(f"{moment.at:%Y-%m-%d %H:%M:%S} {moment.text}")
 
 
 def _document(seen: "Snapshot") -> dict[str, Any]:
