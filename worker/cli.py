@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 from worker.commands import (
     apply,
     audit,
+    incident,
     incidents,
     init,
     operator,
@@ -113,6 +114,7 @@ app.command("audit", rich_help_panel=_FLEET)(audit.audit)
 app.command("ssh-scan", rich_help_panel=_FLEET)(scan.ssh_scan)
 app.command("status", rich_help_panel=_LOOK)(status.status)
 app.command("incidents", rich_help_panel=_LOOK)(incidents.incidents)
+app.add_typer(incident.app, name="incident", rich_help_panel=_LOOK)
 app.command("cancel", rich_help_panel=_ACT)(operator.cancel)
 app.command("snooze", rich_help_panel=_ACT)(operator.snooze)
 app.command("approve", rich_help_panel=_ACT)(operator.approve)

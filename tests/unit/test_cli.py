@@ -134,6 +134,8 @@ class TestTemporalIsNotThere:
         [
             ("status",),
             ("incidents",),
+            ("incidents", "--since", "7d"),
+            ("incident", "show", "gpu-1"),
             ("cancel", "gpu-1"),
             ("approve", "gpu-1"),
             ("restart", "gpu-1"),
