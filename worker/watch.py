@@ -23,6 +23,7 @@ from worker.vitals import Vitals, keep_beating
 
 LOOK_EVERY = timedelta(seconds=10)
 _PATIENCE = timedelta(seconds=5)
+_HIDDEN = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED)
 _KINDS = {
     "workflow": TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     "activity": TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
@@ -60,19 +61,22 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 async def _keep_looking(client: Client, settings: Settings, vitals: Vitals) -> None:
     """Look at the sweeps and the polls until cancelled; what fails is left out of the vitals."""
-    sweeps = SweepReader(client)
+    sweeps, failing = SweepReader(client), False
     while True:
         try:
             shards = await sweeps.fetch()
-            vitals.answered(shards, await _polls(client, settings.task_queue))
+            vitals.answered(shards, await polls(client, settings.task_queue))
+            failing = False
         except (RPCError, TimeoutError) as problem:
-            _log.debug("Temporal could not be looked at", problem=type(problem).__name__)
+            if not failing:
+                _log.warning("Temporal can't be looked at", problem=str(problem)[:200])
+            failing = True
         except Exception:  # noqa: BLE001 - what it can't see, /health says
             _log.exception("a look at Temporal failed")
         await asyncio.sleep(LOOK_EVERY.total_seconds())
 
 
-async def _polls(client: Client, task_queue: str) -> dict[str, datetime | None]:
+async def polls(client: Client, task_queue: str) -> dict[str, datetime | None]:
     """When the server last saw this worker begin to poll for each kind of task.
 
     It lists pollers for minutes after they are gone, so only that this moment moves on counts. A
@@ -88,7 +92,7 @@ async def _polls(client: Client, task_queue: str) -> dict[str, datetime | None]:
         try:
             about = await client.workflow_service.describe_task_queue(request, timeout=_PATIENCE)
         except RPCError as problem:
-            if problem.status is RPCStatusCode.PERMISSION_DENIED:
+            if problem.status in _HIDDEN:
                 return {}
             raise
         mine = [each for each in about.pollers if each.identity == client.identity]
