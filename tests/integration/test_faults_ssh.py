@@ -28,6 +28,7 @@ pytestmark = [
 ]
 
 
+SECOND = timedelta(seconds=1)
 #: What comes first after the evidence is the last look before the command.
 LAST_LOOK = """#!/bin/sh
 [ "$1" = inspect ] && [ -e "$0.evidence" ] && touch "$0.looked"

@@ -71,7 +71,7 @@ _NOBODY = {
     "policy": {"expected_off": True},
 }
 _WORKING_WITHIN = 60.0
-_LOOK_EVERY = 0.2
+_LOOK_EVERY = 0.5
 
 
 async def until(is_so: Callable[[], Awaitable[bool]], what: str, within: float = 60) -> None:
