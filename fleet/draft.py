@@ -9,7 +9,7 @@ import json
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.actions import Host
 from fleet.config import NAME
@@ -42,6 +42,22 @@ class Entry:
     server: str
     host: str
     found: Found
+
+
+def distinct(looked: Sequence[Looked]) -> list[Looked]:
+    """Each machine once: one that was named twice shows the same containers, by their IDs."""
+    seen: dict[str, str] = {}
+    kept = []
+    for each in looked:
+        ids = {found.id for found in each.found if found.id}
+        twin = next((seen[id_] for id_ in sorted(ids) if id_ in seen), None)
+        if twin is not None:
+            said = f"is the same machine as {twin}, by its containers: it is written down once"
+            kept.append(replace(each, found=(), remarks=(*each.remarks, said)))
+            continue
+        seen |= dict.fromkeys(ids, each.host.address)
+        kept.append(each)
+    return kept
 
 
 def entries(looked: Sequence[Looked]) -> list[Entry]:
@@ -123,7 +139,7 @@ def _host(each: Looked, name: str, *, any_server: bool) -> Iterator[str]:
     for remark in each.remarks:
         yield from _comment(f"{host.address}: {remark}")
     if not any_server:
-        yield from _comment(f"{host.address} runs nothing that looks like inference.")
+        yield from _comment(f"{host.address} is left out: nothing there looks like inference.")
         return
     yield f"[hosts.{_key(name)}]"
     yield f"address = {_quoted(host.address)}"

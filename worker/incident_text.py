@@ -46,7 +46,8 @@ def _state(story: Story) -> tuple[str, str]:
         return "outcome", f"{story.outcome}: {story.meaning}"
     if story.phase is None or story.phase is Phase.CLOSED:
         return "state", story.meaning
-    state = f"{story.outcome}, {story.phase}" if story.outcome is not None else str(story.phase)
+    words = (story.outcome, story.phase)
+    state = ", ".join(dict.fromkeys(str(word) for word in words if word is not None))
     at = f", at {story.next_at:%H:%M:%S} UTC" if story.next_at is not None else ""
     return "state", f"{state}; next: {story.next_step}{at}" if story.next_step else state
 

@@ -8,7 +8,7 @@ import pytest
 from fleet.actions import Host
 from fleet.config import Fleet
 from fleet.discovery import Found
-from fleet.draft import Looked, draft, entries
+from fleet.draft import Looked, distinct, draft, entries
 from fleet.policy import Mode
 from tests.parts.fleet_files import write_fleet
 from worker.loading import examine
@@ -91,9 +91,23 @@ def test_with_sudo_the_restart_goes_through_it_too() -> None:
 def test_what_could_not_be_looked_at_stands_in_it_as_a_comment() -> None:
     text = draft(ALL, sudo=False, file="fleet.toml")
     assert "# gpu-4.internal could not be looked at: gpu-4.internal:22: no answer" in text
-    assert "# 10.0.0.3 runs nothing that looks like inference." in text
+    assert "# 10.0.0.3 is left out: nothing there looks like inference." in text
     assert "# 10.0.0.1: Podman could not be asked: no" in text
     assert list(fleet(*ALL).hosts) == ["10-0-0-1", "10-0-0-2"]
+
+
+def test_a_machine_that_was_named_twice_is_written_down_once() -> None:
+    both = [Looked(host("gpu-1"), (VLLM, UNIT)), Looked(host("10.0.0.1"), (UNIT, VLLM))]
+    first, second = distinct(both)
+    assert first.found == (VLLM, UNIT)
+    assert second.found == ()
+    assert second.remarks[0].startswith("is the same machine as gpu-1, by its containers")
+    assert list(fleet(first, second).hosts) == ["gpu-1"]
+
+
+def test_machines_without_containers_may_have_units_of_the_same_name() -> None:
+    both = [Looked(host("gpu-1"), (UNIT,)), Looked(host("gpu-2"), (UNIT,))]
+    assert distinct(both) == both
 
 
 def test_each_gap_is_marked_and_named() -> None:

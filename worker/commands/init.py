@@ -126,6 +126,7 @@ async def _look(hosts: "Sequence[Host]", *, sudo: bool) -> "list[Looked]":
     import asyncio
 
     from activities.discovery import look
+    from fleet.draft import distinct
 
     at_once = asyncio.Semaphore(16)
 
@@ -133,7 +134,7 @@ async def _look(hosts: "Sequence[Host]", *, sudo: bool) -> "list[Looked]":
         async with at_once:
             return await look(host, sudo=sudo)
 
-    return await asyncio.gather(*map(one, hosts))
+    return distinct(await asyncio.gather(*map(one, hosts)))
 
 
 def _write(looked: "Sequence[Looked]", out: Path, *, sudo: bool, force: bool) -> None:
