@@ -12,6 +12,7 @@ from rich.live import Live
 
 from fleet.config import Fleet
 from fleet.contracts import ApplyResult
+from fleet.durations import brief
 from worker.errors import SetupError
 from worker.house import House, house, needs_store
 from worker.live import changes, screen
@@ -20,7 +21,8 @@ from worker.logs import set_up_logging
 from worker.room import fitted
 from worker.settings import Settings
 from worker.snapshot import Snapshot, SnapshotReader
-from worker.worker import SETTLE_SECONDS, stop_event
+from worker.stopping import cancelled_by, stop_event, unless
+from worker.worker import SETTLE_SECONDS
 
 DEFAULT_FILE = Path("fleet.toml")
 DEMONSTRATION = "demonstration fleet"
@@ -47,16 +49,18 @@ def up(fleet_file: Path | None, settings: Settings) -> int:
 async def _up(file: Path | None, fleet: Fleet | None, settings: Settings, log: Path) -> int:
     console = Console()
     console.print("starting …", style="dim")
-    with stop_event() as told:
+    place = str(file) if file is not None else DEMONSTRATION
+    with stop_event() as told, cancelled_by(told) as starting:
         async with house(fleet, settings) as running:
-            place = str(file) if file is not None else DEMONSTRATION
             _introduce(console, running, await running.apply(running.fleet), place, log)
+            starting.cancel()
             watch = asyncio.create_task(_watch(file, running, console))
             await _show(running, place, console, told)
             watch.cancel()
             with suppress(asyncio.CancelledError):
                 await watch
-            console.print("stopping: the worker first, then the servers")
+            patience = f"a restart under way has {brief(settings.graceful_shutdown)} to end"
+            console.print(f"stopping: the worker first ({patience}), then the servers")
     console.print("stopped; the next `steady up` goes on from here")
     await asyncio.sleep(SETTLE_SECONDS)
     return 0
@@ -95,7 +99,8 @@ async def _show(running: House, place: str, console: Console, told: asyncio.Even
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while not told.is_set():
-            seen = await reader.fetch()
+            if (seen := await unless(told, reader.fetch())) is None:
+                break
             alerts = running.alerts()
             room = fitted(seen, len(alerts), *console.size)
             live.update(screen(seen, place, running.ui_url, alerts, room), refresh=True)
@@ -108,7 +113,8 @@ async def _print_changes(
     before: Snapshot | None = None
     told_of = 0
     while not told.is_set():
-        seen = await reader.fetch()
+        if (seen := await unless(told, reader.fetch())) is None:
+            break
         alerts, told_of = running.alerts(since=told_of), running.inbox.received
         for line in [*changes(before, seen), *alerts]:
             console.print(f"{seen.at:%H:%M:%S} {line}", highlight=False, soft_wrap=True)

@@ -1,9 +1,7 @@
 """The worker: every workflow and activity of steady on one task queue."""
 
 import asyncio
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import structlog
 from temporalio.client import Client
@@ -23,6 +21,7 @@ from worker.logs import set_up_logging
 from worker.runner import PunctualRunner
 from worker.settings import Settings
 from worker.state import noted_store
+from worker.stopping import stop_event
 from worker.vitals import Stamps
 from worker.watch import watch
 from workflows.alert import Alert
@@ -115,17 +114,3 @@ async def work_until(told_to_stop: asyncio.Event, worker: Worker) -> int:
     await worker.shutdown()
     await working
     return 0
-
-
-@contextmanager
-def stop_event() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and SIGINT set, for the length of the block."""
-    told, loop = asyncio.Event(), asyncio.get_running_loop()
-    signals = (signal.SIGTERM, signal.SIGINT)
-    for one in signals:
-        loop.add_signal_handler(one, told.set)
-    try:
-        yield told
-    finally:
-        for one in signals:
-            loop.remove_signal_handler(one)

@@ -59,6 +59,14 @@ def test_without_a_file_it_shows_the_demonstration_and_a_second_run_goes_on(
     assert left_behind(tmp_path) == []
 
 
+def test_ctrl_c_while_it_starts_ends_it_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    with command(_UP, tmp_path, _state(tmp_path)) as running:
+        running.until("starting")
+        _stop(running)
+        assert "Fleet: " not in "\n".join(running.lines)
+    assert left_behind(tmp_path) == []
+
+
 def test_a_second_one_on_the_same_state_is_refused(tmp_path: Path) -> None:
     with command(_UP, tmp_path, _state(tmp_path)) as first:
         first.until("Fleet: ")
