@@ -24,7 +24,7 @@ from worker.commands import (
     validate,
 )
 from worker.commands.exits import MEANING, Exit, Stop
-from worker.errors import SetupError
+from worker.errors import SettingError, SetupError
 from worker.problems import FleetFileError
 
 _CODES = "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANING.items())
@@ -34,8 +34,8 @@ everything that is needed and shows it live. For machines of your own: `steady i
 `fleet.toml` to start from (`fleet.example.toml` explains every key), `steady validate fleet.toml`,
 `steady up`.
 
-**Where Temporal is**: the `steady up` of this folder, else `TEMPORAL_ADDRESS` (and the other
-`TEMPORAL_*` variables), else 127.0.0.1:7233.
+**Where Temporal is**: `TEMPORAL_ADDRESS` (and the other `TEMPORAL_*` variables), else the `steady
+up` of this folder, else 127.0.0.1:7233.
 
 **Exit codes**
 
@@ -53,6 +53,8 @@ class _Steady(TyperGroup):
             _end(str(wrong), Exit.WRONG_INPUT)
         except Stop as stop:
             _end(str(stop), stop.code)
+        except SettingError as unusable:
+            _end(str(unusable), Exit.WRONG_INPUT)
         except SetupError as missing:
             _end(str(missing), Exit.UNREACHED)
         except (typer.Exit, typer.Abort, TyperException):

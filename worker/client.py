@@ -21,9 +21,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from fleet.config import Fleet
 from fleet.contracts import FLEET_ID, FleetQuery, FleetState
 from worker.commands.exits import Exit, Stop
-from worker.connection import connect
+from worker.connection import connect, place
 from worker.errors import SetupError
 from worker.logs import catch_sdk_logs
+from worker.render import remark
 from worker.settings import Settings
 
 T = TypeVar("T")
@@ -49,25 +50,46 @@ def settings(**given: Any) -> Settings:
         raise Stop(f"{name}: {first['msg'].lower()}", Exit.WRONG_INPUT) from problem
 
 
-def with_temporal(work: Callable[[Client], Awaitable[T]]) -> T:
-    """Do some work with a connection.
+def with_temporal(work: Callable[[Client], Awaitable[T]], *, acts: bool = False) -> T:
+    """Do some work with a connection. Where it ``acts``, and nothing named the Temporal server
+    that is reached, standard error says which that is before anything is changed.
 
     Raises:
-        SetupError: Temporal or a worker is not there.
+        SetupError: Temporal or a worker is not there, or speaks as another version of steady.
     """
     # A command says itself what it did not reach; what it retried is nobody's concern.
     catch_sdk_logs("ERROR")
 
     async def connected() -> T:
         client = await connect(settings())
+        if acts:
+            _say_where()
         try:
             return await work(client)
+        except (ValidationError, KeyError) as problem:
+            if isinstance(problem, KeyError) and "payload encoding" not in str(problem):
+                raise
+            raise SetupError(_other_version(client)) from problem
         except RPCError as problem:
             raise SetupError(
                 f"Temporal did not answer as it should: {problem.message}"
             ) from problem
 
     return asyncio.run(connected())
+
+
+def _say_where() -> None:
+    where = place(settings())
+    if where.doubt:
+        remark(f"Temporal at {where.address}, namespace {where.namespace} ({where.doubt})")
+
+
+def _other_version(client: Client) -> str:
+    return (
+        f"the fleet at {client.service_client.config.target_host}, namespace {client.namespace},"
+        " was written by another version of steady: use that one here, or bring its workers to this"
+        " version and apply the fleet file again"
+    )
 
 
 async def fleet_state(client: Client) -> FleetState | None:

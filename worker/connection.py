@@ -1,7 +1,9 @@
 """The connection to Temporal, as every process and command of steady makes it."""
 
 import asyncio
+import os
 import re
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,9 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
 
 from fleet.durations import brief
-from worker.errors import SetupError
-from worker.settings import Settings
-from worker.state import noted_temporal
+from worker.errors import SettingError, SetupError
+from worker.settings import Settings, host_and_port
+from worker.state import is_left, noted_temporal
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"
 DEFAULT_NAMESPACE = "default"
@@ -26,6 +28,33 @@ def named_address() -> str | None:
     return _from_environment().get("target_host")
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a command goes, and ``doubt``: why that may not be where its user means."""
+
+    address: str
+    namespace: str
+    doubt: str
+
+
+def place(settings: Settings) -> Place:
+    """Where ``connect`` goes without an address. ``doubt`` is empty where something named it.
+
+    Raises:
+        SettingError: what names it can't be used.
+    """
+    config = _options(settings.state_dir, None)
+    address, namespace = config["target_host"], config["namespace"]
+    named = named_address() is not None or noted_temporal(settings.state_dir) is not None
+    return Place(address, namespace, "" if named else _doubt(settings.state_dir))
+
+
+def _doubt(state_dir: Path) -> str:
+    if is_left(state_dir):
+        return "the `steady up` of this folder is not running, and TEMPORAL_ADDRESS is not set"
+    return "the default, since no `steady up` runs in this folder and TEMPORAL_ADDRESS is not set"
+
+
 async def connect(
     settings: Settings, *, address: str | None = None, within: timedelta = _SHORT
 ) -> Client:
@@ -33,9 +62,11 @@ async def connect(
     state folder, else to 127.0.0.1:7233.
 
     Raises:
+        SettingError: the address is none.
         SetupError: nothing that speaks Temporal answered in time; address and remedy are named.
     """
     config = _options(settings.state_dir, address)
+    left = address is None and named_address() is None and is_left(settings.state_dir)
     clock = asyncio.get_running_loop().time
     deadline = clock() + within.total_seconds()
     while True:
@@ -47,20 +78,29 @@ async def connect(
             if clock() + _TRY_EVERY >= deadline:
                 raise SetupError(
                     f"no Temporal server answered at {config['target_host']} within"
-                    f" {brief(within)}{_reason(problem)}: start one with `steady up`, or name"
-                    " yours with TEMPORAL_ADDRESS"
+                    f" {brief(within)}{_reason(problem)}:"
+                    f"{' the `steady up` of this folder is not running;' if left else ''}"
+                    " start one with `steady up`, or name yours with TEMPORAL_ADDRESS"
                 ) from problem
         await asyncio.sleep(_TRY_EVERY)
 
 
 def _from_environment() -> dict[str, Any]:
     try:
-        return dict(ClientConfig.load_client_connect_config())
+        config = dict(ClientConfig.load_client_connect_config())
     except (RuntimeError, ValueError, OSError) as problem:
         raise SetupError(
             f"the Temporal settings of this environment can't be read ({problem}):"
             " see the TEMPORAL_* variables and the file that TEMPORAL_CONFIG_FILE names"
         ) from problem
+    try:
+        host_and_port(str(config.get("target_host", DEFAULT_ADDRESS)))
+    except ValueError:
+        where = "TEMPORAL_ADDRESS" if os.environ.get("TEMPORAL_ADDRESS") else "the Temporal profile"
+        raise SettingError(
+            f"{where}: {config['target_host']!r} is no HOST:PORT, like {DEFAULT_ADDRESS}"
+        ) from None
+    return config
 
 
 def _options(state_dir: Path, address: str | None) -> dict[str, Any]:
@@ -75,7 +115,7 @@ def _options(state_dir: Path, address: str | None) -> dict[str, Any]:
 def _reason(problem: BaseException) -> str:
     """The part of the SDK's message that a person can use."""
     text = str(problem)
-    said = re.search(r'message: "([^"]+)"', text)
-    if said is not None:
-        return f" ({said.group(1).lower()})"
-    return f" ({text[:200]})" if text else ""
+    quoted = re.findall(r'(?:message|error): "([^"]+)"', text) or re.findall(r'"([^"]+)"', text)
+    if quoted:
+        return f" ({quoted[-1].lower()[:200]})"
+    return f" ({text[:200]})" if text and "::" not in text else ""

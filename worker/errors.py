@@ -6,3 +6,7 @@ class SetupError(Exception):
 
     The command line prints the message as it stands, without a traceback, and exits 3.
     """
+
+
+class SettingError(SetupError):
+    """A setting of this process can't be used; the message names it. The command line exits 2."""

@@ -29,7 +29,8 @@ _PATIENCE = timedelta(seconds=3)
 async def told(client: Client, run: WorkflowExecution) -> RemediationStatus | None:
     """What the run itself says: an open one where a worker answers, a closed one by its result.
 
-    None where nobody answers, or where it left no result: it was terminated, or goes on as new.
+    None where nobody answers, or where it left no result (it was terminated, or goes on as new) or
+    one of another version of steady.
     """
     handle = client.get_workflow_handle(run.id, run_id=run.run_id, result_type=RemediationStatus)
     try:
@@ -43,7 +44,7 @@ async def told(client: Client, run: WorkflowExecution) -> RemediationStatus | No
                 follow_runs=False, rpc_timeout=_PATIENCE
             )
             return result
-    except (WorkflowFailureError, WorkflowQueryFailedError, RPCError, TimeoutError):
+    except (WorkflowFailureError, WorkflowQueryFailedError, RPCError, TimeoutError, ValueError):
         return None
 
 

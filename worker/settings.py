@@ -4,6 +4,7 @@ Where Temporal is comes from ``TEMPORAL_*`` variables or a Temporal profile, as 
 program; what is watched comes from the fleet that was applied.
 """
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -15,9 +16,14 @@ from fleet.durations import Duration, parse
 
 
 class Settings(BaseSettings):
-    """One process's settings; each can be given as ``STEADY_<NAME>``, durations as ``"45s"``."""
+    """One process's settings; each can be given as ``STEADY_<NAME>``, durations as ``"45s"``.
 
-    model_config = SettingsConfigDict(env_prefix="STEADY_", frozen=True, extra="ignore")
+    A variable that is empty counts as not set.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="STEADY_", env_ignore_empty=True, frozen=True, extra="ignore"
+    )
 
     state_dir: Path = Field(
         default=Path(".steady"),
@@ -70,6 +76,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
-    if not bare or (":" in bare and bare == host) or not port.isdecimal() or int(port) > 65535:
+    doubtful = (":" in bare and bare == host) or re.search(r"[\s/]", bare)
+    if not bare or doubtful or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{address!r} is no HOST:PORT, like 127.0.0.1:9464")
     return bare, int(port)

@@ -56,6 +56,15 @@ def _is_unlocked(lock: IO[str]) -> bool:
     return True
 
 
+def is_left(state_dir: Path) -> bool:
+    """Whether a ``steady up`` has owned the folder, and none does now."""
+    try:
+        with (state_dir / _LOCK).open() as lock:
+            return _is_unlocked(lock)
+    except OSError:
+        return False
+
+
 def port_for(state_dir: Path, name: str, preferred: int | None) -> int:
     """The port of the last run if it is free, else ``preferred``, else any; it is remembered."""
     known = _remembered(state_dir)

@@ -156,6 +156,26 @@ class TestTemporalIsNotThere:
         assert "TEMPORAL_ADDRESS" in ended.stderr
         assert ended.stderr.count("\n") == 1
 
+    def test_the_reason_is_in_words_of_people(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("worker.connection._TRY_EVERY", 60)
+        monkeypatch.setenv("TEMPORAL_ADDRESS", "temporal.invalid:7233")
+        said = steady("status").stderr
+        assert "::" not in said
+        assert said.startswith("no Temporal server answered at temporal.invalid:7233 within 5s")
+
+    @pytest.mark.parametrize(
+        "address", ["127.0.0.1:99999", "a b:1", "nonsense", "http://x:7233", "::1:7233"]
+    )
+    def test_an_address_that_is_none_names_its_variable(
+        self, address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TEMPORAL_ADDRESS", address)
+        ended = steady("status")
+        assert ended.exit_code == Exit.WRONG_INPUT
+        assert ended.stderr == (
+            f"TEMPORAL_ADDRESS: {address!r} is no HOST:PORT, like 127.0.0.1:7233\n"
+        )
+
     def test_a_fleet_file_with_mistakes_is_told_before_anything_is_asked_for(
         self, tmp_path: Path
     ) -> None:

@@ -40,7 +40,7 @@ def apply(
     from worker.render import as_json as print_json
 
     fleet = _with_ui(load(file, files_are_here=not remote_worker))
-    state = with_temporal(fleet_state)
+    state = with_temporal(fleet_state, acts=not dry_run)
     change = difference(state.fleet if state is not None else None, fleet)
     version = state.version if state is not None else 0
     if not as_json:

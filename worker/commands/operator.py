@@ -73,7 +73,9 @@ def restart(
     from worker.client import with_temporal
     from worker.orders import is_good
 
-    answer, end = with_temporal(lambda client: _order(client, name, _request(why), wait=wait))
+    answer, end = with_temporal(
+        lambda client: _order(client, name, _request(why), wait=wait), acts=True
+    )
     if as_json:
         _print_json(answer, end)
     else:
@@ -127,7 +129,7 @@ def _say(name: str, signal: "RemediationSignal", request: "OperatorRequest", as_
         known(name, (await applied(client))[1].servers)
         return await orders.tell(client, name, signal, request)
 
-    answer = with_temporal(tell)
+    answer = with_temporal(tell, acts=True)
     if as_json:
         _print_json(answer, None)
     else:

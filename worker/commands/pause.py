@@ -88,4 +88,4 @@ def _ask(request: "PauseRequest") -> "tuple[FleetState, Pause | None]":
         answer = await update(client, FleetUpdate.PAUSE, request)
         return state, Pause.model_validate(answer) if answer is not None else None
 
-    return with_temporal(ask)
+    return with_temporal(ask, acts=True)
