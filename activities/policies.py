@@ -28,6 +28,8 @@ from fleet.contracts import (
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 
+#: What ``fleet`` answers before the first apply.
+NOTHING_APPLIED = "no fleet has been applied yet"
 #: ``ApplicationError.type`` where no fleet has been applied, or its workflow was closed by hand.
 NO_FLEET = "NoFleet"
 #: ``ApplicationError.type`` where the fleet can't be asked now: no worker or no server answers.
@@ -80,7 +82,11 @@ class PolicyReader:
         except WorkflowQueryRejectedError as problem:
             raise _no_fleet("the workflow `fleet` is closed") from problem
         except WorkflowQueryFailedError as problem:
-            raise _no_fleet(str(problem)) from problem
+            if NOTHING_APPLIED in str(problem):
+                raise _no_fleet(str(problem)) from problem
+            raise ApplicationError(
+                f"the workflow `fleet` could not answer: {problem}", type=FLEET_UNREACHABLE
+            ) from problem
         except RPCError as problem:
             if problem.status is RPCStatusCode.NOT_FOUND:
                 raise _no_fleet("there is no workflow `fleet`") from problem

@@ -600,6 +600,7 @@ class AlertMessage(Message):
     job: str | None = None
     next_step: str = ""
     detail: str = Field(default="", max_length=1000)
+    raised_at: AwareDatetime | None = None
     workflow_id: str = ""
     give_up_after: Duration = timedelta(hours=24)
 

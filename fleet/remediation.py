@@ -203,8 +203,10 @@ _RECOVERED_LATER: dict[Outcome, str] = {
 }
 
 
-def last_word(outcome: Outcome, *, recovered: bool) -> str:
+def last_word(outcome: Outcome, *, recovered: bool, restarts: int = 0) -> str:
     """What a person should make of an incident that is closed; some recover after all."""
+    if outcome is Outcome.RECOVERED and restarts:
+        return "restarted, and recovered later than was waited for"
     return _RECOVERED_LATER.get(outcome, MEANING[outcome]) if recovered else MEANING[outcome]
 
 

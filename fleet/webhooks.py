@@ -39,6 +39,7 @@ def body(order: Delivery, settings: AlertSettings, link: str | None) -> dict[str
         "severity": str(message.severity),
         "verdict": str(message.verdict) if message.verdict is not None else None,
         "since": message.since.isoformat() if message.since is not None else None,
+        "raised_at": message.raised_at.isoformat() if message.raised_at is not None else None,
         "job": message.job,
         "title": message.title,
         "next_step": message.next_step or None,
@@ -58,6 +59,8 @@ def words(order: Delivery, settings: AlertSettings, link: str | None) -> Words:
         lines.append(_quiet(message.detail))
     if message.next_step:
         lines.append(f"Next: {_quiet(message.next_step)}")
+    if message.raised_at is not None:
+        lines.append(f"Raised at {message.raised_at:%H:%M:%S} UTC.")
     if link:
         lines.append(link)
     return Words(

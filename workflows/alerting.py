@@ -18,7 +18,7 @@ async def raise_alert(message: AlertMessage) -> bool:
     try:
         await workflow.start_child_workflow(
             ALERT,
-            message,
+            message.model_copy(update={"raised_at": workflow.now()}),
             id=alert_id(message.incident, message.cause),
             result_type=AlertResult,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,

@@ -9,7 +9,6 @@ with workflow.unsafe.imports_passed_through():
     from fleet.policy import Policy
     from fleet.remediation import (
         HOLDS,
-        MEANING,
         OVER,
         PAGES,
         QUIET,
@@ -44,7 +43,9 @@ class Ending:
             book.answer(self._case.orders.cancel.id, late)
         self._case.answer_restart(f"not restarted: {decision.why}")
         book.closed_at = workflow.now()
-        book.enter(Phase.CLOSED, last_word(outcome, recovered=decision.recovered))
+        restarts = self._case.incident.restarts
+        word = last_word(outcome, recovered=decision.recovered, restarts=restarts)
+        book.enter(Phase.CLOSED, word)
 
     async def _book_the_end(
         self, decision: Decision, outcome: Outcome, policy: Policy, *, harmless: bool
@@ -95,10 +96,11 @@ class Ending:
                 RECOVERED_LATER, Severity.NOTICE, f"{server} has recovered", detail=decision.why
             )
             return
+        word = last_word(outcome, recovered=False, restarts=self._case.incident.restarts)
         await self._case.tell(
             str(outcome),
             self._severity(outcome),
-            f"{server}: {MEANING[outcome]}",
+            f"{server}: {word}",
             detail=decision.why,
         )
 

@@ -5,9 +5,11 @@ Temporal and people see it: signals, the query, the end. ``workflows/healing.py`
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from temporalio import workflow
+from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from pydantic import ValidationError
@@ -18,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
         Observation,
         Outcome,
         RemediationInput,
+        RemediationSignal,
         RemediationStatus,
     )
     from fleet.durations import show
@@ -136,3 +139,10 @@ class Remediation:
         self._orders.approved = order
         self._book.note(f"approved {operator.by(order)}")
         self._book.answer(order.id, "approved")
+
+    @workflow.signal(dynamic=True)
+    def unknown(self, name: str, words: Sequence[RawValue]) -> None:
+        """Whoever typed it was told that it succeeded; here they see that it did nothing."""
+        del words
+        known = ", ".join(signal for signal in RemediationSignal if signal != "observe")
+        self._book.note(f"{name[:40]}: no such word, nothing was done; there are {known}")

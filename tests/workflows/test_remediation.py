@@ -634,6 +634,7 @@ async def test_a_process_that_was_started_yet_again_is_not_called_resolved(world
         status = await w.end(handle)
         assert "not_recovered" in w.pages
         assert status.outcome is Outcome.RECOVERED
+        assert status.next_step == "restarted, and recovered later than was waited for"
         assert len(w.restarts) == 1
 
 
@@ -686,3 +687,14 @@ async def test_words_of_any_shape_never_harm_the_workflow(
         for name in ("observe", "snooze", "approve", "cancel"):
             await handle.signal(name, args=list(words))
         assert (await w.end(handle)).outcome is Outcome.CANCELLED
+
+
+async def test_a_misspelt_word_leaves_a_trace_and_changes_nothing(world: Enter) -> None:
+    async with world() as w:
+        handle = await w.report()
+        await handle.signal("restart", {"who": "ann"})
+        status = await w.end(handle)
+        assert status.outcome is Outcome.RESOLVED
+        said = [moment.text for moment in status.timeline if "no such word" in moment.text]
+        words = "cancel, restart_now, snooze, approve"
+        assert said == [f"restart: no such word, nothing was done; there are {words}"]
