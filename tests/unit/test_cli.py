@@ -278,14 +278,16 @@ class TestAudit:
         assert "silent has no owner" in ended.stderr
         assert any(line.split()[:2] == ["silent", "nobody"] for line in ended.stdout.splitlines())
 
-    def test_without_a_fleet_to_be_found_it_is_the_general_table(
+    def test_without_temporal_it_is_the_general_table_and_no_yes(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("worker.connection._TRY_EVERY", 60)
         ended = steady("audit", "--json")
-        assert ended.exit_code == Exit.DONE
+        assert ended.exit_code == Exit.UNREACHED
         assert json.loads(ended.stdout)["fleet"] is None
-        assert ended.stderr.startswith("this is the table of any fleet")
+        said = ended.stderr.splitlines()
+        assert said[0] == "this is the table of any fleet, since yours could not be asked for"
+        assert said[1].startswith("no Temporal server answered at ")
 
 
 def test_a_host_that_shows_no_key_is_one_line() -> None:

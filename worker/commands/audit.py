@@ -8,6 +8,7 @@ import typer
 
 from worker.commands.exits import Exit
 from worker.commands.options import AsJson
+from worker.errors import SettingError, SetupError
 
 if TYPE_CHECKING:
     from fleet.audit import Row
@@ -24,8 +25,9 @@ def audit(
     """Print each verdict that the fleet's detectors can give, who acts on it, and why.
 
     The exit code is 1 where a verdict has no owner. Modes count: on a server that is only alerted
-    for, or has no restart, a hang belongs to a person. Without a file, and with no fleet to be
-    found, the table is the general one.
+    for, or has no restart, a hang belongs to a person. With a file no Temporal is needed. Without
+    one, and where no fleet was applied yet, the table is the general one; so it is where the fleet
+    could not be asked for, and then the exit code is 3.
 
     JSON: fleet (its name, or null), ok, verdicts: each with verdict, owner (null: nobody),
     through, why, servers.
@@ -34,7 +36,15 @@ def audit(
     from worker.render import as_json as print_json
     from worker.render import console, remark
 
-    fleet = _fleet(file)
+    unasked: SetupError | None = None
+    fleet = None
+    try:
+        fleet = _fleet(file)
+    except SettingError:
+        raise
+    except SetupError as problem:
+        unasked = problem
+        remark("this is the table of any fleet, since yours could not be asked for")
     rows = table.audit(fleet)
     bad = table.ownerless(rows)
     if as_json:
@@ -51,21 +61,18 @@ def audit(
         remark(f"{row.verdict} has no owner: name one in fleet/verdicts.py")
     if bad:
         raise typer.Exit(Exit.NO)
+    if unasked is not None:
+        raise unasked
 
 
 def _fleet(file: Path | None) -> "Fleet | None":
     from worker.client import fleet_state, with_temporal
-    from worker.errors import SetupError
     from worker.loading import load
     from worker.render import remark
 
     if file is not None:
         return load(file, files_are_here=False)
-    try:
-        state = with_temporal(fleet_state)
-    except SetupError as problem:
-        remark(f"this is the table of any fleet, since yours could not be asked for: {problem}")
-        return None
+    state = with_temporal(fleet_state)
     if state is None:
         remark("this is the table of any fleet, since none has been applied yet")
     return state.fleet if state is not None else None
