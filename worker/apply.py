@@ -59,6 +59,10 @@ async def apply_fleet(
     except WorkflowUpdateFailedError as refused:
         raise SetupError(f"the fleet was not applied: {refused.cause}") from refused
     except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError) as late:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # The SDK makes this error of a cancellation too.
+            raise asyncio.CancelledError from late
         raise SetupError(
             f"no worker took the fleet within {brief(_PATIENCE)}: start one with `steady worker`"
         ) from late
