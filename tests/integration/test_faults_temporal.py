@@ -17,8 +17,8 @@ pytestmark = [
 async def test_what_waits_goes_on_with_one_restart_and_the_same_worker(rig: Rig) -> None:
     [worker] = rig.workers
     plans = {
-        "persisting": Plan({"persist_hung": "12s"}),
-        "cooling": Plan({"cooldown": "8s", "verify_after": "8s"}),
+        "persisting": Plan({"persist_hung": "40s"}),
+        "cooling": Plan({"cooldown": "25s", "verify_after": "25s"}),
     }
     async with rig.fleet(plans) as servers:
         await asyncio.gather(*(server.freeze() for server in servers.values()))
