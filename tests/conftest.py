@@ -1,3 +1,4 @@
+import hypothesis  # noqa: F401 - its plugin imports it at the end, where CPython 3.11 may crash
 import pytest
 
 from tests.parts import needs

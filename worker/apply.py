@@ -27,6 +27,8 @@ from fleet.durations import brief
 from worker.errors import SetupError
 
 _PATIENCE = timedelta(seconds=30)
+#: Each new server gets a guard, a workflow of its own; a small or busy machine starts few a second.
+_PATIENCE_A_SERVER = timedelta(seconds=0.3)
 
 
 async def apply_fleet(
@@ -37,9 +39,10 @@ async def apply_fleet(
     The same fleet again changes nothing and makes no new version.
 
     Raises:
-        SetupError: no worker took it within half a minute, or it was refused; the message says
-            which.
+        SetupError: it was not done within half a minute and 0.3 s a server, or it was refused; the
+            message says which.
     """
+    patience = _PATIENCE + _PATIENCE_A_SERVER * len(request.fleet.servers)
     start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
         FLEET,
         FleetState(),
@@ -49,7 +52,7 @@ async def apply_fleet(
         static_summary="the fleet that is watched, and its pauses",
     )
     try:
-        async with asyncio.timeout(_PATIENCE.total_seconds()):
+        async with asyncio.timeout(patience.total_seconds()):
             result: ApplyResult = await client.execute_update_with_start_workflow(
                 FleetUpdate.APPLY,
                 request,
@@ -64,7 +67,8 @@ async def apply_fleet(
             # The SDK makes this error of a cancellation too.
             raise asyncio.CancelledError from late
         raise SetupError(
-            f"no worker took the fleet within {brief(_PATIENCE)}: start one with `steady worker`"
+            f"the fleet was not applied within {brief(patience)}: no worker runs (`steady worker`"
+            " starts one), or the machine is too busy; applying again goes on where this stopped"
         ) from late
     except RPCError as problem:
         raise SetupError(f"Temporal did not take the fleet: {problem.message}") from problem

@@ -92,7 +92,9 @@ async def test_a_fleet_that_no_worker_takes_is_refused_with_the_remedy(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(apply, "_PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr(apply, "_PATIENCE_A_SERVER", timedelta(0))
     server = {"source": {"kind": "redis", "key": "worker:gpu-1"}}
     fleet = Fleet.model_validate({"servers": {"gpu-1": server}})
-    with pytest.raises(SetupError, match=r"no worker took the fleet within 1s.*steady worker"):
+    said = r"not applied within 1s: no worker runs \(`steady worker`"
+    with pytest.raises(SetupError, match=said):
         await apply_fleet(client, ApplyRequest(fleet=fleet))
