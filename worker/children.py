@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worker import tether
-from worker.errors import SetupError
+from worker.errors import EndedError, SetupError
 
 _STOP_WITHIN = 10.0
 _TAIL_BYTES = 2000
+_TAIL_LINES = 10
+_FOR_US_ALONE = 0o077
 _LOG_LIMIT = 20_000_000
 
 
@@ -32,18 +34,18 @@ class Program:
 
 @dataclass(frozen=True)
 class Child:
-    """A running program."""
+    """A running program. What earlier runs logged ends at ``logged``."""
 
     program: Program
     process: asyncio.subprocess.Process
+    logged: int
 
     def check(self) -> None:
-        """Raise SetupError, with the end of its log, where the program has ended."""
+        """Raise EndedError, with the end of what it logged, where the program has ended."""
         if self.process.returncode is not None:
-            raise SetupError(
-                f"{self.program.name} ended with exit code {self.process.returncode}."
-                f" The end of {self.program.log}:\n{_tail(self.program.log)}"
-            )
+            said = _tail(self.program.log, self.logged)
+            end = f"The end of {self.program.log}:\n{said}" if said else "It logged nothing."
+            raise EndedError(f"{self.program.name} ended {_manner(self.process.returncode)}. {end}")
 
 
 @asynccontextmanager
@@ -51,10 +53,11 @@ async def running(program: Program) -> AsyncIterator[Child]:
     """Run ``program`` for the length of the block, which is cancelled where it ends too early.
 
     Raises:
-        SetupError: it ended while the block was running.
+        EndedError: it ended while the block was running.
     """
-    process = await _start(program)
-    child, watch = Child(program, process), _watch(process)
+    child = await _start(program)
+    process = child.process
+    watch = _watch(process)
     try:
         program.pid_file.write_text(json.dumps({"pid": process.pid}))
         yield child
@@ -69,18 +72,21 @@ async def running(program: Program) -> AsyncIterator[Child]:
         program.pid_file.unlink(missing_ok=True)
 
 
-async def _start(program: Program) -> asyncio.subprocess.Process:
+async def _start(program: Program) -> Child:
     program.log.parent.mkdir(parents=True, exist_ok=True)
     with program.log.open("ab") as log:
         if log.tell() > _LOG_LIMIT:
             log.truncate(0)
-        return await asyncio.create_subprocess_exec(
+        before = os.fstat(log.fileno()).st_size
+        process = await asyncio.create_subprocess_exec(
             *_tethered(program.argv),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
+            umask=_FOR_US_ALONE,
         )
+    return Child(program, process, before)
 
 
 def _watch(process: asyncio.subprocess.Process) -> asyncio.Task[None]:
@@ -164,8 +170,13 @@ def command_line(pid: int) -> str:
     return seen.stdout.strip()
 
 
-def _tail(log: Path) -> str:
+def _manner(code: int) -> str:
+    return f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+
+
+def _tail(log: Path, begin: int) -> str:
     try:
-        return log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
+        said = log.read_bytes()[begin:][-_TAIL_BYTES:].decode(errors="replace")
     except OSError:
-        return "(no log)"
+        return ""
+    return "\n".join(said.strip().splitlines()[-_TAIL_LINES:])

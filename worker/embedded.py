@@ -4,9 +4,10 @@ Both listen on 127.0.0.1 only and keep their data in the state folder.
 """
 
 import asyncio
+import sqlite3
 import sysconfig
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from redis.asyncio import Redis
@@ -45,6 +46,7 @@ async def embedded_temporal(
         SetupError: it can't be started, or is not ready within a minute.
     """
     data = str(state_dir / "temporal.db")
+    _readable(Path(data))
     await end_orphan(_TEMPORAL, _pid_file(state_dir, _TEMPORAL), data)
     grpc, ui = port_for(state_dir, "temporal", port), port_for(state_dir, "temporal_ui", ui_port)
     where = TemporalAddress(f"127.0.0.1:{grpc}", f"http://127.0.0.1:{ui}")
@@ -55,6 +57,23 @@ async def embedded_temporal(
             yield where
         finally:
             note_temporal(state_dir, None)
+
+
+def _readable(data: Path) -> None:
+    """Raise SetupError, with the price of the remedy, where the file is no database."""
+    if not data.exists():
+        return
+    try:
+        with closing(sqlite3.connect(f"{data.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        return
+    except sqlite3.DatabaseError as problem:
+        raise SetupError(
+            f"{data} can't be read ({problem}): put a copy of it back, or move it away. Without it"
+            " the incidents and their story are gone, and every server's budget of restarts begins"
+            " anew"
+        ) from problem
 
 
 def _temporal(state_dir: Path, data: str, port: int, ui_port: int) -> Program:
@@ -97,7 +116,7 @@ async def embedded_valkey(state_dir: Path) -> AsyncIterator[str]:
         SetupError: it can't be started, or is not ready within a minute.
     """
     data = state_dir / "valkey"
-    data.mkdir(parents=True, exist_ok=True)
+    data.mkdir(mode=0o700, parents=True, exist_ok=True)
     await end_orphan(_VALKEY, _pid_file(state_dir, _VALKEY), f"--dir {data}")
     port = port_for(state_dir, "valkey", None)
     url = f"redis://127.0.0.1:{port}/0"

@@ -8,5 +8,9 @@ class SetupError(Exception):
     """
 
 
+class EndedError(SetupError):
+    """A program that steady started has ended unasked."""
+
+
 class SettingError(SetupError):
     """A setting of this process can't be used; the message names it. The command line exits 2."""

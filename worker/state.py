@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO
 
-from worker.errors import SetupError
+from worker.errors import SettingError, SetupError
 
 _LOCK = "lock"
 _PORTS = "ports.json"
@@ -18,22 +19,35 @@ _TEMPORAL = "temporal.json"
 _VALKEY = "valkey.json"
 
 
+def made(state_dir: Path) -> None:
+    """Make the folder, for this user alone, and see that it can be written.
+
+    Raises:
+        SettingError: it can't.
+    """
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with TemporaryFile(dir=state_dir):
+            pass
+    except OSError as problem:
+        is_other = state_dir.exists() and not state_dir.is_dir()
+        why = "it is no folder" if is_other else (problem.strerror or "failed").lower()
+        raise SettingError(
+            f"the state folder {state_dir} can't be used ({why}):"
+            " set STEADY_STATE_DIR to one that can be written"
+        ) from problem
+
+
 @contextmanager
 def owned(state_dir: Path) -> Iterator[Path]:
     """Own the folder for the length of the block, whatever ends us: the lock is the kernel's.
 
     Raises:
-        SetupError: another process owns it, which the message names, or it can't be written.
+        SettingError: it can't be made or written.
+        SetupError: another process owns it, which the message names.
     """
-    try:
-        state_dir.mkdir(parents=True, exist_ok=True)
-        lock = (state_dir / _LOCK).open("a+")
-    except OSError as problem:
-        raise SetupError(
-            f"the state folder {state_dir} can't be used ({problem.strerror}):"
-            " set STEADY_STATE_DIR to one that can be written"
-        ) from problem
-    with lock:
+    made(state_dir)
+    with (state_dir / _LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as busy:

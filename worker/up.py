@@ -13,7 +13,7 @@ from rich.live import Live
 from fleet.config import Fleet
 from fleet.contracts import ApplyResult
 from fleet.durations import brief
-from worker.errors import SetupError
+from worker.errors import EndedError, SetupError
 from worker.house import House, house, needs_store
 from worker.live import changes, screen
 from worker.loading import FleetFileError, load
@@ -21,6 +21,7 @@ from worker.logs import set_up_logging
 from worker.room import fitted
 from worker.settings import Settings
 from worker.snapshot import Snapshot, SnapshotReader
+from worker.state import made
 from worker.stopping import cancelled_by, stop_event, unless
 from worker.worker import SETTLE_SECONDS
 
@@ -37,13 +38,19 @@ def up(fleet_file: Path | None, settings: Settings) -> int:
 
     Raises:
         FleetFileError: the file is no good; nothing was started.
+        SettingError: the state folder can't be used.
         SetupError: something that is needed is not there, or ended.
     """
     file = fleet_file or (DEFAULT_FILE if DEFAULT_FILE.exists() else None)
     fleet = load(file) if file is not None else None
     log = settings.state_dir / "logs" / "worker.log"
+    made(settings.state_dir)
     set_up_logging(settings, to=log)
-    return asyncio.run(_up(file, fleet, settings, log))
+    try:
+        return asyncio.run(_up(file, fleet, settings, log))
+    except EndedError as ended:
+        again = "start again with `make run` or `steady up`: it goes on where it stopped"
+        raise SetupError(f"{ended}\n{again}") from ended
 
 
 async def _up(file: Path | None, fleet: Fleet | None, settings: Settings, log: Path) -> int:
@@ -69,9 +76,9 @@ async def _up(file: Path | None, fleet: Fleet | None, settings: Settings, log: P
 def _introduce(
     console: Console, running: House, applied: ApplyResult, place: str, log: Path
 ) -> None:
-    if running.ui_url is None:
-        console.print(f"Temporal: {running.address} (not started by steady)", highlight=False)
-    elif not console.is_terminal:
+    whose = " (not started by steady)" if running.ui_url is None else ""
+    console.print(f"Temporal: {running.address}{whose}", highlight=False)
+    if running.ui_url is not None and not console.is_terminal:
         console.print(f"Temporal UI: {running.ui_url}", highlight=False)
     lacks = "; there is no fleet.toml here" if place == DEMONSTRATION else ""
     console.print(f"Fleet: {place}, {_applied(applied)}{lacks}", highlight=False)

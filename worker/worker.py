@@ -20,7 +20,7 @@ from worker.connection import connect
 from worker.logs import set_up_logging
 from worker.runner import PunctualRunner
 from worker.settings import Settings
-from worker.state import noted_store
+from worker.state import made, noted_store
 from worker.stopping import stop_event
 from worker.vitals import Stamps
 from worker.watch import watch
@@ -78,8 +78,10 @@ def run_worker(settings: Settings) -> int:
     """Work until SIGTERM or SIGINT, and return 0; a worker that stops unasked returns 1.
 
     Raises:
+        SettingError: the state folder, where evidence is kept, can't be used.
         SetupError: there is no Temporal server.
     """
+    made(settings.state_dir)
     set_up_logging(settings)
     return asyncio.run(_work(settings))
 

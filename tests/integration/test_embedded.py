@@ -19,7 +19,7 @@ from fleet.contracts import SearchAttribute
 from worker.children import Program, command_line, running
 from worker.connection import connect
 from worker.embedded import embedded_temporal, embedded_valkey
-from worker.errors import SetupError
+from worker.errors import EndedError, SetupError
 from worker.settings import Settings
 from worker.state import owned
 
@@ -106,6 +106,29 @@ async def test_a_program_that_ends_too_early_ends_the_block_with_the_end_of_its_
     with pytest.raises(SetupError, match=r"(?s)Broken ended with exit code 1.*disk is full"):
         async with running(program):
             await asyncio.sleep(30)
+
+
+async def test_what_an_earlier_run_logged_is_not_told_of_this_one(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("an older complaint\n")
+    argv = [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"]
+    program = Program("Killed", argv, tmp_path / "log", tmp_path / "pid")
+    with pytest.raises(EndedError, match=r"^Killed ended by SIGKILL. It logged nothing.$"):
+        async with running(program):
+            await asyncio.sleep(30)
+
+
+async def test_a_file_that_is_no_database_is_named_with_the_price_of_moving_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "temporal.db").write_text("no database\n" * 100)
+    with pytest.raises(SetupError, match=r"temporal\.db can't be read.*move it away.*budget"):
+        async with embedded_temporal(tmp_path, port=None, ui_port=None):
+            pytest.fail("it ran on it")
+
+
+async def test_its_data_are_for_its_user_alone(tmp_path: Path) -> None:
+    async with embedded_temporal(tmp_path, port=None, ui_port=None):
+        assert (tmp_path / "temporal.db").stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_cancellation_from_outside_stays_one(tmp_path: Path) -> None:

@@ -127,6 +127,18 @@ class TestWrongUsage:
         assert ended.stderr.startswith("STEADY_LOG_LEVEL: ")
         assert ended.stderr.count("\n") == 1
 
+    @pytest.mark.parametrize("command", ["up", "worker"])
+    def test_a_state_folder_that_can_be_none_is_one_line(
+        self, command: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("STEADY_STATE_DIR", "/dev/null")
+        ended = steady(command)
+        assert ended.exit_code == Exit.WRONG_INPUT
+        assert ended.stderr == (
+            "the state folder /dev/null can't be used (it is no folder):"
+            " set STEADY_STATE_DIR to one that can be written\n"
+        )
+
 
 class TestTemporalIsNotThere:
     @pytest.mark.parametrize(

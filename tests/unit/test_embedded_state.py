@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from worker.errors import SetupError
+from worker.errors import SettingError, SetupError
+from worker.settings import Settings
 from worker.state import (
     TemporalAddress,
     is_free,
+    made,
     note_store,
     note_temporal,
     noted_store,
@@ -54,6 +56,22 @@ def test_a_folder_that_cannot_be_made_is_named_with_the_remedy(tmp_path: Path) -
         owned(tmp_path / "file" / "state"),
     ):
         pytest.fail("owned what can't be")
+
+
+@pytest.mark.parametrize("folder", ["/dev/null", "/proc/steady", "/proc/self"])
+def test_what_can_be_no_state_folder_is_one_line_with_its_variable(folder: str) -> None:
+    with pytest.raises(SettingError, match=rf"{folder} can't be used \(.*STEADY_STATE_DIR"):
+        made(Path(folder))
+
+
+def test_the_folder_is_for_its_user_alone(tmp_path: Path) -> None:
+    with owned(tmp_path / "state") as folder:
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_setting_that_is_empty_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEADY_STATE_DIR", "")
+    assert Settings().state_dir == Path(".steady")
 
 
 def test_the_preferred_port_is_taken_where_it_is_free(tmp_path: Path) -> None:
