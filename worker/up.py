@@ -55,9 +55,9 @@ def up(fleet_file: Path | None, settings: Settings) -> int:
 
 async def _up(file: Path | None, fleet: Fleet | None, settings: Settings, log: Path) -> int:
     console = Console()
-    console.print("starting …", style="dim")
     place = str(file) if file is not None else DEMONSTRATION
     with stop_event() as told, cancelled_by(told) as starting:
+        console.print("starting …", style="dim")
         async with house(fleet, settings) as running:
             _introduce(console, running, await running.apply(running.fleet), place, log)
             starting.cancel()
