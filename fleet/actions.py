@@ -19,7 +19,7 @@ class Host(BaseModel):
     model_config = STRICT
 
     address: str = Field(min_length=1, max_length=253)
-    port: int = Field(default=22, ge=1, le=65535)
+    port: int = Field(default=22, ge=1, le=65535, strict=True)
     user: str = Field(
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@+$\\-]*$",
         description="a user name",

@@ -112,7 +112,7 @@ class FleetSection(BaseModel):
         examples=["gpu-farm"],
     )
     sweep_every: Annotated[Duration, within("1s", "1h")] = parse("30s")
-    shard_size: int = Field(default=100, ge=1, le=500)
+    shard_size: int = Field(default=100, ge=1, le=500, strict=True)
     temporal_ui: str | None = None
 
     @field_validator("temporal_ui")

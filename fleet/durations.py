@@ -19,13 +19,17 @@ def parse(text: str) -> timedelta:
     """Read a duration.
 
     Raises:
-        ValueError: the text is no sequence of number and unit (ms, s, m, h, d), or is over a year.
-            What is finer than a millisecond is rounded, so that ``show`` gives it back unchanged.
+        ValueError: the text is no sequence of number and unit (ms, s, m, h, d), has one unit twice,
+            or is over a year. What is finer than a millisecond is rounded, so that ``show`` gives
+            it back unchanged.
     """
     compact = text.strip()
     if not _WHOLE.fullmatch(compact):
         raise refusal(f"{text!r} is no duration", _HOW)
-    seconds = sum(float(n) * _UNITS[unit] for n, unit in _TOKEN.findall(compact))
+    parts = _TOKEN.findall(compact)
+    if len({unit for _, unit in parts}) < len(parts):
+        raise refusal(f"{text!r} has a unit twice", "write each unit once")
+    seconds = sum(float(n) * _UNITS[unit] for n, unit in parts)
     if seconds > _LONGEST.total_seconds():
         raise refusal(f"{text!r} is longer than a year", "choose at most 366d")
     return timedelta(milliseconds=round(seconds * 1000))

@@ -61,7 +61,7 @@ class RollingBudget(BaseModel):
 
     model_config = STRICT
 
-    limit: int = Field(default=3, ge=0, le=100)
+    limit: int = Field(default=3, ge=0, le=100, strict=True)
     window: Annotated[Duration, within("1s", "7d")] = parse("24h")
 
 
@@ -70,7 +70,7 @@ class DailyBudget(BaseModel):
 
     model_config = STRICT
 
-    limit: int = Field(default=3, ge=0, le=100)
+    limit: int = Field(default=3, ge=0, le=100, strict=True)
     per_day_in: str
 
     @field_validator("per_day_in")
@@ -108,7 +108,7 @@ class Thresholds(BaseModel):
     expected_off: bool = False
 
     stale_after: Positive = parse("120s")
-    observations: int = Field(default=2, ge=2, le=MOST_OBSERVATIONS)
+    observations: int = Field(default=2, ge=2, le=MOST_OBSERVATIONS, strict=True)
     skew_tolerance: Duration = parse("30s")
     stalled_after: Switchable = parse("30m")
     reading_max_age: Positive = parse("60s")

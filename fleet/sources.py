@@ -1,18 +1,33 @@
 """Where a server is read: a heartbeat record in Redis or Valkey, or at a status URL."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal, Self
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qs, parse_qsl, urlsplit
 
-from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from fleet.durations import Duration, parse, within
 from fleet.policy import STRICT, TimeFormat
-from fleet.refusal import refusal
+from fleet.refusal import Refusal, raise_all, refusal
 
 _SECRET_PARAMETER = re.compile(
     r".*(pass(word|wd)?|secret|token|api_?key|credential).*|auth|sig|signature", re.IGNORECASE
 )
+_NEEDED = ("state", "heartbeat")
+
+
+def _reachable(name: str | None) -> str | None:
+    if name is not None and not all(name.split(".")):
+        raise refusal(f"{name!r} has an empty part", "write the names with one dot between them")
+    return name
 
 
 def _silent(value: object) -> object:
@@ -20,7 +35,9 @@ def _silent(value: object) -> object:
 
 
 #: TOML has no null, so ``""`` says that the worker publishes no such field.
-_FieldName = Annotated[str | None, BeforeValidator(_silent)]
+_FieldName = Annotated[str | None, BeforeValidator(_silent), AfterValidator(_reachable)]
+_NeededName = Annotated[str, Field(min_length=1), AfterValidator(_reachable)]
+_Words = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
 class SecretRef(BaseModel):
@@ -57,22 +74,57 @@ class RecordFields(BaseModel):
 
     model_config = STRICT
 
-    state: str = Field(default="state", min_length=1)
-    heartbeat: str = Field(default="heartbeat", min_length=1)
+    state: _NeededName = "state"
+    heartbeat: _NeededName = "heartbeat"
     progress: _FieldName = "progress"
     job: _FieldName = "job"
     process: _FieldName = "process"
 
+    @model_validator(mode="after")
+    def _each_its_own(self) -> Self:
+        raise_all("RecordFields", self._twice())
+        return self
+
+    def _twice(self) -> Iterator[Refusal]:
+        first: dict[str, str] = {}
+        for key, name in self:
+            other = first.setdefault(name, key) if name is not None else key
+            if other != key:
+                message = f"{name!r} is the field of {other} already"
+                remedy = "name another" if key in _NEEDED else 'name another, or "" for none'
+                yield Refusal((key,), message, remedy)
+
 
 class StateWords(BaseModel):
-    """Which of the worker's own words mean what, compared without regard to case."""
+    """Which of the worker's own words mean what, compared without regard to case.
+
+    A worker may have no word for a state, save for ``processing``: without it nothing is hung.
+    """
 
     model_config = STRICT
 
-    processing: tuple[str, ...] = ("processing", "busy", "running")
-    idle: tuple[str, ...] = ("idle", "ready", "waiting")
-    error: tuple[str, ...] = ("error", "failed")
-    loading: tuple[str, ...] = ("loading", "starting", "booting")
+    processing: Annotated[_Words, Field(min_length=1)] = ("processing", "busy", "running")
+    idle: _Words = ("idle", "ready", "waiting")
+    error: _Words = ("error", "failed")
+    loading: _Words = ("loading", "starting", "booting")
+
+    @model_validator(mode="after")
+    def _one_meaning(self) -> Self:
+        raise_all("StateWords", self._twice())
+        return self
+
+    def _twice(self) -> Iterator[Refusal]:
+        """Told at the group that the file has, since the other may be the default."""
+        first: dict[str, str] = {}
+        for group, words in self:
+            for word in words:
+                other = first.setdefault(word.strip().casefold(), group)
+                if other != group:
+                    at, than = (group, other) if group in self.model_fields_set else (other, group)
+                    message = f"{word!r} is a word for {than} too"
+                    yield Refusal(
+                        (at,), message, f"remove it here, or give {than} words without it"
+                    )
 
 
 class _Record(BaseModel):
@@ -130,7 +182,22 @@ class Store(BaseModel):
     @classmethod
     def _no_password(cls, url: str) -> str:
         remedy = 'username = "NAME" and password = { env = "VARIABLE" }'
-        return checked_url(url, ("redis", "rediss", "unix"), remedy)
+        return _with_database(checked_url(url, ("redis", "rediss", "unix"), remedy))
+
+
+def _with_database(url: str) -> str:
+    """The URL, if its database is a number and its socket a path, which the client never asks."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        if parts.netloc or len(parts.path) < 2:
+            raise refusal("the URL names no socket", "write unix:///PATH, with three slashes")
+        path = ""
+    else:
+        path = parts.path.removeprefix("/")
+    for database in (path, *parse_qs(parts.query).get("db", [])):
+        if database and not (database.isascii() and database.isdecimal()):
+            raise refusal("the database in the URL is no number", "write it as one, like /0")
+    return url
 
 
 def checked_url(url: str, schemes: tuple[str, ...], instead: str) -> str:

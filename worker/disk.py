@@ -162,8 +162,12 @@ def _content(
 ) -> Generator[Refusal, None, str | None]:
     """The text of a file, or none once the refusal is told."""
     try:
-        with _expanded(path).open("rb") as file:
-            data = file.read(_LONGEST)
+        file = _expanded(path)
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            yield Refusal(at, f"{path} is no regular file", "name another file")
+            return None
+        with file.open("rb") as opened:
+            data = opened.read(_LONGEST)
     except FileNotFoundError:
         yield Refusal(at, f"there is no file {path}", remedy)
     except IsADirectoryError:

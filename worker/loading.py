@@ -95,8 +95,18 @@ def _parts(tables: Mapping[str, Any]) -> tuple[_Parts, list[ErrorDetails]]:
     try:
         return _Parts.model_validate(tables), []
     except ValidationError as problem:
-        errors = problem.errors(include_url=False)
+        errors = _without_echoes(problem.errors(include_url=False))
     return _Parts.model_validate(_without(tables, {error["loc"][:2] for error in errors})), errors
+
+
+def _without_echoes(errors: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Less the lists that are only too short since an entry of theirs is no good."""
+    places = [error["loc"] for error in errors]
+    return [
+        error
+        for error in errors
+        if error["type"] != "too_short" or not any(place[:-1] == error["loc"] for place in places)
+    ]
 
 
 def _without(tables: Mapping[str, Any], broken: set[tuple[str | int, ...]]) -> dict[str, Any]:

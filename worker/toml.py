@@ -48,6 +48,8 @@ def _text(path: Path) -> str:
     try:
         if path.is_dir():
             raise FleetFileError([_whole(path, "is a folder", "name the file in it")])
+        if path.exists() and not path.is_file():
+            raise FleetFileError([_whole(path, "is no regular file", remedy)])
         with path.open("rb") as file:
             data = file.read(_LONGEST + 1)
     except FileNotFoundError:

@@ -37,6 +37,12 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
         parse(text)
 
 
+@pytest.mark.parametrize("text", ["1s1s", "1h30m1h"])
+def test_a_unit_stands_once(text: str) -> None:
+    with pytest.raises(ValueError, match="unit twice"):
+        parse(text)
+
+
 @pytest.mark.parametrize("text", ["367d", "9" * 400 + "s", "99999999h"])
 def test_more_than_a_year_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="year"):

@@ -117,13 +117,30 @@ def test_a_file_that_can_not_be_read_is_one_line(tmp_path: Path) -> None:
     ]
 
 
-def test_an_endless_file_is_not_read_to_its_end() -> None:
-    assert [str(each) for each in examine(Path("/dev/zero")).problems] == [
-        "/dev/zero: is longer than 4000000 bytes — make it shorter"
+def test_what_may_never_end_is_not_read(tmp_path: Path) -> None:
+    """A pipe that nobody writes to would be waited for, and a device read, for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", Path("/dev/zero")):
+        assert [str(each) for each in examine(place).problems] == [
+            f"{place}: is no regular file — name another file, or start from fleet.example.toml"
+        ]
+
+
+def test_a_file_beyond_reason_is_not_read_to_its_end(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.toml"
+    file.write_bytes(b"#" * 4_000_001)
+    assert lines_of(examine(file), tmp_path) == [
+        "fleet.toml: is longer than 4000000 bytes — make it shorter"
     ]
 
 
 class TestFilesThatTheFleetNames:
+    def test_a_pipe_as_a_key(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        assert complaints(tmp_path, GOOD.replace('"key"', '"pipe"')) == [
+            "fleet.toml: hosts.alpha.key: pipe is no regular file — name another file"
+        ]
+
     def test_a_missing_key_file(self, tmp_path: Path) -> None:
         assert complaints(tmp_path, GOOD.replace('"key"', '"nokey"')) == [
             (

@@ -239,6 +239,60 @@ ONE_TABLE: Table = {
         GOOD.replace("worker:1", ""),
         "fleet.toml: servers.gpu-1.source.key: is empty — write it, or remove the key",
     ),
+    "a word with two meanings": (
+        GOOD.replace(
+            'key = "worker:1"', 'key = "worker:1", words = { idle = ["a"], error = ["A "] }'
+        ),
+        "fleet.toml: servers.gpu-1.source.words.error: 'A ' is a word for idle too — remove it here, or give idle words without it",
+    ),
+    "a word that a default has for another state": (
+        GOOD.replace('key = "worker:1"', 'key = "worker:1", words = { processing = ["Ready"] }'),
+        "fleet.toml: servers.gpu-1.source.words.processing: 'ready' is a word for idle too — remove it here, or give idle words without it",
+    ),
+    "no word for work": (
+        GOOD.replace('key = "worker:1"', 'key = "worker:1", words = { processing = [] }'),
+        "fleet.toml: servers.gpu-1.source.words.processing: is empty — give at least 1",
+    ),
+    "a word of no letters": (
+        GOOD.replace('key = "worker:1"', 'key = "worker:1", words = { idle = ["a", ""] }'),
+        "fleet.toml: servers.gpu-1.source.words.idle[1]: is empty — write it, or remove the key",
+    ),
+    "one field for two things": (
+        GOOD.replace('key = "worker:1"', 'key = "worker:1", fields = { progress = "state" }'),
+        "fleet.toml: servers.gpu-1.source.fields.progress: 'state' is the field of state already — name another, or \"\" for none",
+    ),
+    "a field with an empty part": (
+        GOOD.replace('key = "worker:1"', 'key = "worker:1", fields = { state = "a..b" }'),
+        "fleet.toml: servers.gpu-1.source.fields.state: 'a..b' has an empty part — write the names with one dot between them",
+    ),
+    "true as a port": (
+        GOOD.replace('user = "steady"', 'user = "steady"\nport = true'),
+        "fleet.toml: hosts.alpha.port: is true or false — write a whole number",
+    ),
+    "true as a limit": (
+        GOOD + "policy = { budget = { limit = true } }\n",
+        "fleet.toml: servers.gpu-1.policy.budget.limit: is true or false — write a whole number",
+    ),
+    "a wait of no length in a list": (
+        GOOD + 'policy = { escalated_reads = ["0s"] }\n',
+        "fleet.toml: servers.gpu-1.policy.escalated_reads[0]: 0s is out of range — choose from 1ms to 366d",
+    ),
+    "a database that is no number": (
+        GOOD + '[stores.main]\nurl = "redis://cache:6379/main"\n',
+        "fleet.toml: stores.main.url: the database in the URL is no number — write it as one, like /0",
+    ),
+    "a database that is no number among the parameters": (
+        GOOD + '[stores.main]\nurl = "unix:///run/redis.sock?db=main"\n',
+        "fleet.toml: stores.main.url: the database in the URL is no number — write it as one, like /0",
+    ),
+    "a socket without its path": (
+        GOOD + '[stores.main]\nurl = "unix://"\n',
+        "fleet.toml: stores.main.url: the URL names no socket — write unix:///PATH, with three slashes",
+    ),
+    "a socket whose path has two slashes": (
+        GOOD + '[stores.main]\nurl = "unix://run/redis.sock"\n',
+        "fleet.toml: stores.main.url: the URL names no socket — write unix:///PATH, with three slashes",
+    ),
     "a command as one text": (
         GOOD.replace(
             'kind = "docker", host = "alpha", name = "vllm"',
