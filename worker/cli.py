@@ -59,6 +59,9 @@ class _Steady(TyperGroup):
             _end(str(missing), Exit.UNREACHED)
         except (typer.Exit, typer.Abort, TyperException):
             raise
+        except BrokenPipeError:
+            # Whoever read the output, `head` say, has had enough of it.
+            raise typer.Exit(Exit.DONE) from None
         except Exception as fault:
             if os.environ.get("STEADY_TRACEBACK"):
                 raise

@@ -12,9 +12,15 @@ from rich.table import Table
 _UNFOLDED = 240
 
 
+class _Piped(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line, where it is no failure; Rich would exit with 1."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     width = None if sys.stdout.isatty() else _UNFOLDED
-    return Console(width=width, highlight=False, soft_wrap=False)
+    return _Piped(width=width, highlight=False, soft_wrap=False)
 
 
 def table(*columns: str) -> Table:
