@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 import structlog
@@ -39,7 +40,8 @@ def webhook(web: Receiver, monkeypatch: pytest.MonkeyPatch) -> SecretRef:
 async def test_a_page_says_all_that_a_person_needs_and_calls_them(
     web: Receiver, webhook: SecretRef
 ) -> None:
-    sent = message(incident="gpu-1@20261130T120005.000Z")
+    raised = datetime(2026, 11, 30, 12, 13, 8, tzinfo=UTC)
+    sent = message(incident="gpu-1@20261130T120005.000Z", raised_at=raised)
     result = await deliver(sent, Applied(webhook, ui="http://temporal.lab:8233/"))
     assert (result.delivered, result.attempts) == (True, 1)
     (received,) = web.received
@@ -54,6 +56,7 @@ async def test_a_page_says_all_that_a_person_needs_and_calls_them(
         "severity": "page",
         "verdict": "hung",
         "since": "2026-11-30T12:00:05+00:00",
+        "raised_at": "2026-11-30T12:13:08+00:00",
         "job": "render-12",
         "title": "restart did not recover gpu-1",
         "next_step": "a second restart in 10m",
@@ -63,6 +66,7 @@ async def test_a_page_says_all_that_a_person_needs_and_calls_them(
             "@oncall restart did not recover gpu-1\n"
             "Server gpu-1 of lab: hung since 2026-11-30 12:00:05 UTC, job render-12.\n"
             "Next: a second restart in 10m\n"
+            "Raised at 12:13:08 UTC.\n"
             f"{link}"
         ),
     }

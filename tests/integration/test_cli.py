@@ -196,7 +196,7 @@ class TestStatus:
         shown = await place.steady("status")
         assert shown.code == 0
         for name in POLICIES:
-            assert f" {name} " in shown.out
+            assert f"\n{name} " in shown.out
 
     async def test_a_name_that_is_none_gets_the_nearest(self, place: Place) -> None:
         ended = await place.steady("status", "clam")
