@@ -68,18 +68,30 @@ def incidents_table(seen: Snapshot, room: Room) -> Table:
     last = "state" if room.narrow else "next"
     shown = _table("incident of", "verdict", "began", *columns, folding=last)
     for status in seen.open[: room.open]:
-        shown.add_row(*_incident(status, seen.at, room))
+        shown.add_row(*_incident(_with_verdict(status, seen), seen, room))
     if (hidden := len(seen.open) - room.open) > 0:
         shown.add_row(f"and {hidden} more", "", "", *columns and ["", ""], "`steady incidents`")
     for status in seen.closed[: room.closed]:
-        shown.add_row(*_incident(status, seen.at, room), style="dim")
+        shown.add_row(*_incident(status, seen, room), style="dim")
     return shown
 
 
-def _incident(status: RemediationStatus, now: datetime, room: Room) -> list[RenderableType]:
-    began = f"{_ago(status.since, now)} ago" if status.since is not None else ""
-    cells: list[RenderableType] = [status.server, verdict_text(status.verdict), began]
-    state, then = outcome_text(status), _next(status, now)
+def _with_verdict(status: RemediationStatus, seen: Snapshot) -> RemediationStatus:
+    """A restart by hand judges nothing: what the sweeps say of the server is shown then."""
+    if status.verdict is not None:
+        return status
+    known = next((view.verdict for view in seen.servers if view.server == status.server), None)
+    return status.model_copy(update={"verdict": known})
+
+
+def _incident(status: RemediationStatus, seen: Snapshot, room: Room) -> list[RenderableType]:
+    began = f"{_ago(status.since, seen.at)} ago" if status.since is not None else ""
+    unjudged = status.verdict is None and status.phase is Phase.CLOSED
+    verdict = "-" if unjudged else verdict_text(status.verdict)
+    cells: list[RenderableType] = [status.server, verdict, began]
+    state, then = outcome_text(status), _next(status, seen.at)
+    if (tries := seen.tries.get(status.incident or "", 1)) > 1:
+        state.append(f" ({tries} tries)")
     if not room.narrow:
         return [*cells, str(status.restarts), state, _cut(then, room)]
     count = f", {many(status.restarts, 'restart')}" if status.restarts else ""

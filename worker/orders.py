@@ -52,7 +52,7 @@ async def tell(
     """Send a word to the open incident of a server, and wait for its effect.
 
     Raises:
-        Stop: no incident is open, or the effect did not come in time.
+        Stop: no incident is open, or the effect did not come in time, or nobody waits for it.
         SetupError: no worker answers.
     """
     handle = client.get_workflow_handle(remediation_id(server))
@@ -115,6 +115,18 @@ def is_good(status: RemediationStatus) -> bool:
 
 
 async def _answer(
+    handle: WorkflowHandle[object, object], request_id: str, within: timedelta
+) -> Answer:
+    try:
+        return await _heard(handle, request_id, within)
+    except asyncio.CancelledError:
+        raise Stop(
+            f"not waited for: the word was sent to {handle.id} and stands; `steady incident show"
+            f" {handle.id}` shows what comes of it"
+        ) from None
+
+
+async def _heard(
     handle: WorkflowHandle[object, object], request_id: str, within: timedelta
 ) -> Answer:
     clock = asyncio.get_running_loop().time

@@ -5,6 +5,7 @@ where no worker is there to answer, their search attributes.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -65,6 +66,9 @@ class Snapshot(BaseModel):
 
     ``fleet`` is none where nothing was applied, or nobody could say. ``problems`` are the things
     that could not be read, each in one line; what is there is then older or less.
+
+    An incident stands once, as its newest run tells it. ``tries`` has, by incident, how many of its
+    runs were read; one where it has none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -79,6 +83,7 @@ class Snapshot(BaseModel):
     servers: list[ServerView] = []
     open: list[RemediationStatus] = []
     closed: list[RemediationStatus] = []
+    tries: dict[str, int] = {}
     problems: list[str] = []
 
 
@@ -102,7 +107,7 @@ class SnapshotReader:
         state, sweeps, incidents = await asyncio.gather(
             _or(FleetState(), self._fleet(), "the fleet", problems),
             _or([], self._last_sweeps(), "the sweeps", problems),
-            _or(_Incidents(), self._remediations(), "the incidents", problems),
+            _or(Incidents(), self._remediations(), "the incidents", problems),
         )
         fleet = state.fleet
         return Snapshot(
@@ -116,6 +121,7 @@ class SnapshotReader:
             servers=_views(state, sweeps, incidents.open),
             open=incidents.open,
             closed=incidents.closed,
+            tries=incidents.tries,
             problems=problems,
         )
 
@@ -130,7 +136,7 @@ class SnapshotReader:
         shards = await self._sweeps.fetch()
         return [shard.result for shard in shards if shard.result is not None]
 
-    async def _remediations(self) -> "_Incidents":
+    async def _remediations(self) -> "Incidents":
         """All that run, and the newest of those that ended; a run that continues is not an end."""
         runs = self._client.list_workflows(f"WorkflowType = '{REMEDIATION}'")
         open_runs: list[WorkflowExecution] = []
@@ -141,9 +147,9 @@ class SnapshotReader:
             elif run.status is not WorkflowExecutionStatus.CONTINUED_AS_NEW:
                 ended.append(run)
         del ended[self._closed :]
-        incidents = _Incidents(
-            open=await asyncio.gather(*(self._bounded(self._status(run)) for run in open_runs)),
-            closed=await asyncio.gather(*(self._bounded(self._status(run)) for run in ended)),
+        incidents = once(
+            await asyncio.gather(*(self._bounded(self._status(run)) for run in open_runs)),
+            await asyncio.gather(*(self._bounded(self._status(run)) for run in ended)),
         )
         shown = {run.run_id for run in ended}
         self._results = {run: status for run, status in self._results.items() if run in shown}
@@ -166,9 +172,32 @@ class SnapshotReader:
 
 
 @dataclass(frozen=True)
-class _Incidents:
+class Incidents:
+    """As in a ``Snapshot``."""
+
     open: list[RemediationStatus] = field(default_factory=list)
     closed: list[RemediationStatus] = field(default_factory=list)
+    tries: dict[str, int] = field(default_factory=dict)
+
+
+def once(opened: list[RemediationStatus], ended: list[RemediationStatus]) -> Incidents:
+    """Each incident once: a restart that could not be carried out is tried in a run of its own.
+
+    Both are newest first. A run that opened no incident stands for itself.
+    """
+    tries = Counter(run.incident for run in (*opened, *ended) if run.incident is not None)
+    seen: set[str] = set()
+
+    def is_first(run: RemediationStatus) -> bool:
+        known = run.incident in seen
+        seen.update([run.incident] if run.incident is not None else [])
+        return not known
+
+    return Incidents(
+        open=[run for run in opened if is_first(run)],
+        closed=[run for run in ended if is_first(run)],
+        tries={incident: count for incident, count in tries.items() if count > 1},
+    )
 
 
 def _views(

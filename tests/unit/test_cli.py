@@ -223,7 +223,7 @@ class TestValidate:
         file = write_fleet(tmp_path)
         ended = steady("validate", file)
         assert ended.exit_code == Exit.DONE
-        assert ended.stdout == f"{file} is good: 1 servers, 1 hosts\n"
+        assert ended.stdout == f"{file} is good: 1 server, 1 host\n"
         assert ended.stderr.startswith(f"warning: {file}: alerts.webhook: is not set")
 
     def test_each_mistake_is_a_line_and_the_code_is_2(self, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from fleet.contracts import Outcome, Pause, Phase, RemediationStatus
 from fleet.verdicts import Verdict
 from worker.live import changes, screen
 from worker.room import fitted
-from worker.snapshot import ServerView, Snapshot
+from worker.snapshot import Incidents, ServerView, Snapshot, once
 
 _NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 _UI = "http://127.0.0.1:8233"
@@ -65,6 +65,33 @@ def _shown(seen: Snapshot, *alerts: str, width: int = 140, height: int = 100) ->
 
 def _line(text: str, having: str) -> str:
     return next(line for line in text.splitlines() if having in line)
+
+
+def test_an_incident_of_several_tries_stands_once_with_their_number() -> None:
+    last, before = _closed(outcome=Outcome.RESTART_FAILED), _closed(outcome=Outcome.RESTART_FAILED)
+    other = _closed(server="gpu-2", incident="gpu-2@x")
+    found = once([], [last, other, before])
+    assert found.closed == [last, other]
+    assert found.tries == {"gpu-1@x": 2}
+    text = _shown(_seen(_view("gpu-1"), closed=found.closed, tries=found.tries))
+    assert "restart_failed (2 tries)" in _line(text, "restart_failed")
+    assert "tries" not in _line(text, "resolved")
+
+
+def test_a_try_that_is_open_stands_for_those_before_it() -> None:
+    now, before = _incident(), _closed(outcome=Outcome.RESTART_FAILED)
+    assert once([now], [before]) == Incidents(open=[now], tries={"gpu-1@x": 2})
+
+
+def test_runs_that_opened_no_incident_are_not_one() -> None:
+    runs = [_closed(incident=None, outcome=Outcome.NOT_CONFIRMED) for _ in range(2)]
+    assert once([], runs) == Incidents(closed=runs)
+
+
+def test_a_restart_by_hand_shows_what_is_known_of_the_server() -> None:
+    text = _shown(_seen(_view("gpu-1"), open=[_incident(verdict=None)]))
+    assert "busy" in _line(text, "1m30s ago")
+    assert "not seen yet" not in text
 
 
 def test_the_head_says_which_fleet_how_well_it_is_and_where_the_ui_is() -> None:

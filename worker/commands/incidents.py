@@ -45,7 +45,8 @@ def incidents(  # noqa: PLR0913 - each is an option of the command
 
     JSON: incidents, each with server, incident, phase, verdict, outcome (null: open), since,
     detected_at, closed_at, restarts, pages, job, next_step, next_at, timeline (at, text), answers
-    (to people, by the ID of the request); problems. With `--since`: since, by, rows, each with
+    (to people, by the ID of the request), tries (runs of it that were read: a restart that can't be
+    carried out is tried again in a new one); problems. With `--since`: since, by, rows, each with
     group, count, open, detected, restarted, recovered (how many were), restarts, detect_s,
     restart_s, recover_s (medians; null: none), outcomes (how often each); problems.
     """
@@ -58,7 +59,10 @@ def incidents(  # noqa: PLR0913 - each is an option of the command
 
     seen = with_temporal(lambda client: _snapshot(client, limit, server, only_open=only_open))
     if as_json:
-        listed = [each.model_dump(mode="json") for each in (*seen.open, *seen.closed)]
+        listed = [
+            {**each.model_dump(mode="json"), "tries": seen.tries.get(each.incident or "", 1)}
+            for each in (*seen.open, *seen.closed)
+        ]
         print_json({"incidents": listed, "problems": seen.problems})
     else:
         _show(seen, "no open incidents" if only_open else "no incidents")

@@ -106,18 +106,30 @@ async def _order(
 
 
 async def _followed(client: "Client", name: str) -> "RemediationStatus":
-    """Tell each moment of the timeline on standard error, and return the end."""
+    """Tell each moment of the timeline on standard error, and return the end.
+
+    Raises:
+        Stop: nobody waits for it any longer.
+    """
+    from asyncio import CancelledError
+
     from worker import orders
     from worker.render import remark
 
     told: set[Moment] = set()
-    async for status in orders.follow(client, name):
-        for moment in status.timeline:
-            if moment not in told:
-                remark(f"{moment.at:%H:%M:%S} {moment.text}")
-        told.update(status.timeline)
-        if orders.is_over(status):
-            return status
+    try:
+        async for status in orders.follow(client, name):
+            for moment in status.timeline:
+                if moment not in told:
+                    remark(f"{moment.at:%H:%M:%S} {moment.text}")
+            told.update(status.timeline)
+            if orders.is_over(status):
+                return status
+    except CancelledError:
+        raise Stop(
+            "not waited for: the restart was accepted and goes on;"
+            f" `steady incident show {name}` shows what comes of it"
+        ) from None
     raise AssertionError("it is followed until it is over")
 
 

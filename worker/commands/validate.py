@@ -17,6 +17,7 @@ def validate(file: FleetFile, remote_worker: RemoteWorker = False, as_json: AsJs
     """
     from dataclasses import asdict
 
+    from fleet.details import many
     from worker.loading import examine
     from worker.render import as_json as print_json
     from worker.render import remark, say
@@ -38,7 +39,8 @@ def validate(file: FleetFile, remote_worker: RemoteWorker = False, as_json: AsJs
         for warning in examined.warnings:
             remark(f"warning: {warning}")
         if fleet is not None:
-            said = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+            some = {name.removesuffix("s"): count for name, count in counts.items() if count}
+            said = ", ".join(many(count, name) for name, count in some.items())
             say(f"{file} is good: {said}")
     if fleet is None:
         raise typer.Exit(Exit.WRONG_INPUT)
