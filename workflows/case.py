@@ -28,7 +28,8 @@ class Case:
         self.request, self.book, self.orders, self.hands = request, book, orders, hands
         self.server = request.server
         self.beat: datetime | None = book.incident.beat if book.incident else None
-        self._told = request.carried is not None
+        self._carried = request.carried is not None
+        self._causes: set[str] = set()
 
     @property
     def incident(self) -> Incident:
@@ -84,6 +85,9 @@ class Case:
         An alert that can't even be started is noted; it never stops a remediation.
         """
         incident, book = self.incident, self.book
+        if cause in self._causes:
+            # A second start would only be refused, and stand in the history as a failure.
+            return
         try:
             told = await raise_alert(
                 AlertMessage(
@@ -91,7 +95,7 @@ class Case:
                     incident=incident.id,
                     cause=cause,
                     severity=severity,
-                    action=action(cause, told=self._told),
+                    action=action(cause, told=self._carried or bool(self._causes)),
                     title=title,
                     verdict=book.verdict,
                     since=incident.first_observed,
@@ -104,7 +108,7 @@ class Case:
         except FailureError as problem:
             book.note(f"people could not be told ({cause}): {problem}")
             return
-        self._told = True
+        self._causes.add(cause)
         if not told:
             return
         book.note(f"{severity}: {title}")

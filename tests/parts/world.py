@@ -74,6 +74,7 @@ class World:
         self.restarts: list[datetime] = []
         self.evidence: list[str] = []
         self.told: list[AlertMessage] = []
+        self.raised: list[str] = []
         self.hooks: dict[str, list[Hook]] = {}
 
     # --- what the test says -----------------------------------------------------------------------
@@ -261,6 +262,7 @@ class World:
 
     async def write_down(self, message: AlertMessage) -> bool:
         """Stand in for ``raise_alert``: once a cause an incident."""
+        self.raised.append(message.cause)
         name = alert_id(message.incident, message.cause)
         if name in (alert_id(told.incident, told.cause) for told in self.told):
             return False

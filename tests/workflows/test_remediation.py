@@ -698,3 +698,15 @@ async def test_a_misspelt_word_leaves_a_trace_and_changes_nothing(world: Enter) 
         said = [moment.text for moment in status.timeline if "no such word" in moment.text]
         words = "cancel, restart_now, snooze, approve"
         assert said == [f"restart: no such word, nothing was done; there are {words}"]
+
+
+async def test_a_cause_that_was_told_is_not_started_again(world: Enter) -> None:
+    async with world(Policy(mode=Mode.APPROVE)) as w:
+        handle = await w.report()
+        for _ in range(6):
+            await w.env.sleep(10 * MINUTE)
+        history = await handle.fetch_history()
+        await handle.signal(RemediationSignal.CANCEL)
+        await w.end(handle)
+        assert w.raised.count("approval") == 1
+        assert len(history.events) > 100
