@@ -57,6 +57,7 @@ class DeadMansSwitch:
         self._fleets, self._sweeps, self._told, self._now = fleets, sweeps, told, now
         self._client = new_client(trust_env=True)
         self._silent = ""
+        self._armed = False
 
     @classmethod
     def on(cls, client: Client, told: Callable[[bool], None]) -> "DeadMansSwitch":
@@ -88,7 +89,10 @@ class DeadMansSwitch:
                 return False
             expected = shard_count(len(fleet.servers), fleet.fleet.shard_size)
             reason = stale(await self._sweeps.fetch(), expected, self._now())
+            self._armed = True
         except (RPCError, ApplicationError, TimeoutError) as problem:
+            if not self._armed:
+                return False
             reason = f"the sweeps can't be looked at ({type(problem).__name__})"
         else:
             reason = reason or await self._ping(fleet.alerts.dead_mans_switch)

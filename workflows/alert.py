@@ -27,6 +27,8 @@ _RETRY = RetryPolicy(
     maximum_interval=timedelta(minutes=5),
 )
 
+_NOBODY = "[alerts] names nobody for a"
+
 
 @workflow.defn(name=ALERT)
 class Alert:
@@ -52,7 +54,9 @@ class Alert:
         failed = [came for came in told if not came.delivered and not came.gone]
         said = why or "; ".join(f"{came.target}: {came.detail}" for came in failed)
         result = AlertResult(delivered=not said, detail=said, targets=told)
-        if said:
+        if _NOBODY in said:
+            workflow.logger.warning("nobody is named to be told: %s", message.title)
+        elif said:
             name = f"{message.incident}/{message.cause}"
             workflow.logger.error("gave up on the alert %s: %s", name, said)
         self._show(f"**not delivered**: {why}" if why else "")
@@ -70,7 +74,7 @@ class Alert:
             if not any(came.gone for name in new if (came := self._came[name])):
                 break
         reached = any(came is not None and not came.gone for came in self._came.values())
-        return "" if reached else f"[alerts] names nobody for a {self._message.severity}"
+        return "" if reached else f"{_NOBODY} {self._message.severity}"
 
     async def _tell(self, target: str, plan: AlertPlan) -> None:
         self._came[target] = None
