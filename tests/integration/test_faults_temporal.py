@@ -11,6 +11,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.needs("openssh-server"),
     pytest.mark.needs("docker.io"),
+    pytest.mark.timeout(180),
 ]
 
 
