@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
@@ -39,8 +40,8 @@ async def apply_fleet(
     The same fleet again changes nothing and makes no new version.
 
     Raises:
-        SetupError: it was not done within half a minute and 0.3 s a server, or it was refused; the
-            message says which.
+        SetupError: it was not done within half a minute and 0.3 s a server, or it was refused, or a
+            worker of another version answered; the message says which.
     """
     patience = _PATIENCE + _PATIENCE_A_SERVER * len(request.fleet.servers)
     start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
@@ -59,6 +60,11 @@ async def apply_fleet(
                 start_workflow_operation=start,
                 result_type=ApplyResult,
             )
+    except ValidationError as problem:
+        raise SetupError(
+            "the answer to the fleet is of another version of steady: bring all workers to this"
+            " one, and apply again"
+        ) from problem
     except WorkflowUpdateFailedError as refused:
         raise SetupError(f"the fleet was not applied: {refused.cause}") from refused
     except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError) as late:

@@ -153,7 +153,7 @@ async def update(client: Client, name: str, request: BaseModel) -> Any:
     """Change what the workflow ``fleet`` holds, and return its answer as plain data.
 
     Raises:
-        Stop: it was refused; the message says why.
+        Stop: it was refused, or nobody waits for it any longer; the message says which.
         SetupError: no worker took it in time.
     """
     try:
@@ -163,4 +163,8 @@ async def update(client: Client, name: str, request: BaseModel) -> Any:
         said = refused.cause.message if isinstance(refused.cause, ApplicationError) else refused
         raise Stop(str(said), Exit.WRONG_INPUT) from refused
     except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError) as late:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # The SDK makes this error of Ctrl-C too.
+            raise Stop("not waited for: `steady status` shows whether it came true") from late
         raise SetupError(NO_WORKER) from late

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AwareDatetime, BaseModel, ConfigDict, ValidationError
 from temporalio.client import (
     Client,
     WorkflowExecution,
@@ -233,6 +233,9 @@ async def _or(otherwise: T, wanted: Awaitable[T], what: str, problems: list[str]
     """Await ``wanted``; where it can't be read, note that and go on with ``otherwise``."""
     try:
         return await wanted
+    except ValidationError:
+        problems.append(f"{what} can't be read: another version of steady wrote it")
+        return otherwise
     except (RPCError, TimeoutError, ValueError) as problem:
         problems.append(f"{what} can't be read: {str(problem)[:200] or type(problem).__name__}")
         return otherwise

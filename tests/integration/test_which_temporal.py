@@ -10,10 +10,15 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from typer.testing import CliRunner, Result
 
-from fleet.contracts import FLEET, FLEET_ID, FleetQuery
+from fleet.config import Fleet
+from fleet.contracts import FLEET, FLEET_ID, ApplyRequest, FleetQuery, FleetUpdate, PauseRequest
 from tests.parts.temporal import DevServer, dev_server
+from worker.apply import apply_fleet
 from worker.cli import app
-from worker.commands.exits import Exit
+from worker.client import update
+from worker.commands.exits import Exit, Stop
+from worker.errors import SetupError
+from worker.snapshot import fetch_snapshot
 from worker.state import owned
 
 pytestmark = pytest.mark.anyio
@@ -21,6 +26,11 @@ pytestmark = pytest.mark.anyio
 
 @workflow.defn(name=FLEET)
 class FleetOfAnotherVersion:
+    """Answers in other forms, or, to a pause, never."""
+
+    def __init__(self) -> None:
+        self._is_asked = False
+
     @workflow.run
     async def run(self) -> None:
         await workflow.wait_condition(lambda: False)
@@ -28,6 +38,19 @@ class FleetOfAnotherVersion:
     @workflow.query(name=FleetQuery.STATE)
     def state(self) -> dict[str, str]:
         return {"version": "seven"}
+
+    @workflow.update(name=FleetUpdate.APPLY)
+    async def apply(self, _: dict[str, object]) -> dict[str, str]:
+        return {"version": "seven"}
+
+    @workflow.update(name=FleetUpdate.PAUSE)
+    async def pause(self, _: dict[str, object]) -> None:
+        self._is_asked = True
+        await workflow.wait_condition(lambda: False)
+
+    @workflow.query
+    def is_asked(self) -> bool:
+        return self._is_asked
 
 
 @pytest.fixture(scope="module")
@@ -81,19 +104,44 @@ async def test_who_only_looks_is_told_nothing_more(temporal: DevServer) -> None:
     assert (await steady("status")).stderr.startswith("no fleet has been applied yet")
 
 
-async def test_a_fleet_of_another_version_is_one_plain_sentence(temporal: DevServer) -> None:
-    client = await Client.connect(temporal.address)
+@pytest.fixture
+async def other_version(temporal: DevServer) -> AsyncIterator[Client]:
+    client = await temporal.client()
     runner = UnsandboxedWorkflowRunner()
     async with Worker(
         client, task_queue="q", workflows=[FleetOfAnotherVersion], workflow_runner=runner
     ):
         fleet = await client.start_workflow(FLEET, id=FLEET_ID, task_queue="q")
-        try:
-            ended = await steady("status")
-        finally:
-            await fleet.terminate()
+        yield client
+        await fleet.terminate()
+
+
+async def test_a_fleet_of_another_version_is_one_plain_sentence(
+    temporal: DevServer, other_version: Client
+) -> None:
+    ended = await steady("status")
+    seen = await fetch_snapshot(other_version)
+    assert "the fleet can't be read: another version of steady wrote it" in seen.problems
     assert ended.exit_code == Exit.UNREACHED
     assert ended.stderr.startswith(
         f"the fleet at {temporal.address}, namespace default, was written by another version"
     )
     assert ended.stderr.count("\n") == 1
+
+
+async def test_a_fleet_that_another_version_took_is_not_called_applied(
+    other_version: Client,
+) -> None:
+    server = {"source": {"kind": "redis", "key": "a"}}
+    fleet = Fleet.model_validate({"servers": {"gpu-1": server}})
+    with pytest.raises(SetupError, match="another version of steady"):
+        await apply_fleet(other_version, ApplyRequest(fleet=fleet, who="ana"), "q")
+
+
+async def test_a_change_that_is_not_waited_for_says_where_to_look(other_version: Client) -> None:
+    asking = asyncio.create_task(update(other_version, FleetUpdate.PAUSE, PauseRequest(who="ana")))
+    while not await other_version.get_workflow_handle(FLEET_ID).query("is_asked"):
+        await asyncio.sleep(0.1)
+    asking.cancel()
+    with pytest.raises(Stop, match="steady status"):
+        await asking
