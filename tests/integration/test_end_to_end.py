@@ -4,7 +4,8 @@ import pytest
 
 from fleet.contracts import Outcome
 from fleet.verdicts import Verdict
-from tests.parts.rig import Plan, Rig
+from tests.parts.rig import Rig
+from tests.parts.watched import Plan
 
 pytestmark = [
     pytest.mark.anyio,

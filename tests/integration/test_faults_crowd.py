@@ -12,7 +12,8 @@ from activities.reports import ReportActivities
 from fleet.contracts import TASK_QUEUE, Observation, Outcome, Phase, Report, ReportBatch
 from fleet.readings import Reading, WorkState
 from fleet.verdicts import Verdict
-from tests.parts.rig import Plan, Rig, Server, until
+from tests.parts.rig import Rig
+from tests.parts.watched import Plan, Server, until
 
 pytestmark = [
     pytest.mark.anyio,

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import pytest
 
 from fleet.contracts import Hold, Outcome, Phase
-from tests.parts.rig import Facts, Plan, Rig, Server, until
+from tests.parts.rig import Rig
+from tests.parts.watched import Facts, Plan, Server, until
 
 pytestmark = [
     pytest.mark.anyio,

@@ -16,8 +16,9 @@ import pytest
 from fleet.contracts import Hold, Outcome, Phase, RemediationStatus
 from tests.parts.odd_ssh import SlowLogin, odd_ssh
 from tests.parts.ports import free_port
-from tests.parts.rig import Plan, Rig, Server, until
+from tests.parts.rig import Rig
 from tests.parts.sshd import Sshd
+from tests.parts.watched import Plan, Server, until
 from tests.parts.wire import Wire, wire_to
 
 pytestmark = [

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from fleet.contracts import Outcome, Phase
-from tests.parts.rig import Plan, Rig
+from tests.parts.rig import Rig
+from tests.parts.watched import Plan
 
 pytestmark = [
     pytest.mark.anyio,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import pytest
 
 from fleet.contracts import GuardState, Outcome, Phase, RemediationStatus
-from tests.parts.rig import Facts, Plan, Rig, Server, holds, until
+from tests.parts.rig import Rig, holds
+from tests.parts.watched import Facts, Plan, Server, until
 
 pytestmark = [
     pytest.mark.anyio,
