@@ -17,7 +17,7 @@ class Exit(IntEnum):
 MEANING = {
     Exit.DONE: "done; the answer is yes",
     Exit.NO: "the answer is no: too late, nothing to cancel, a verdict without an owner",
-    Exit.WRONG_INPUT: "wrong usage, or a fleet file with mistakes; nothing was changed",
+    Exit.WRONG_INPUT: "wrong usage, a setting or fleet file with mistakes; nothing was changed",
     Exit.UNREACHED: "Temporal, a worker or a host was not reached",
     Exit.BUG: "a fault in steady itself",
 }
