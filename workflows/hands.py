@@ -40,6 +40,7 @@ with workflow.unsafe.imports_passed_through():
         TakeRequest,
         TakeResult,
     )
+    from fleet.hosts import restart_timeout
     from fleet.readings import Reading, unreadable
 
 Asked = TypeVar("Asked")
@@ -182,8 +183,9 @@ class Hands:
                 and cause.type is TimeoutType.SCHEDULE_TO_START
             ):
                 raise NotSent("late", "no worker took the order in time") from problem
+            within = restart_timeout(spec.restart) if spec.restart is not None else bound
             return RestartResult(
-                effect=Effect.UNKNOWN, detail=_said(problem)[:500], settle_within=bound
+                effect=Effect.UNKNOWN, detail=_said(problem)[:500], settle_within=within
             )
 
     async def _book(self, method: "Step[Asked, Answer]", request: Asked, summary: str) -> Answer:
