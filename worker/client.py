@@ -20,6 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from fleet.config import Fleet
 from fleet.contracts import FLEET_ID, FleetQuery, FleetState
+from worker.asking import ask
 from worker.commands.exits import Exit, Stop
 from worker.connection import connect, place
 from worker.errors import SetupError
@@ -100,9 +101,7 @@ async def fleet_state(client: Client) -> FleetState | None:
     """
     handle = client.get_workflow_handle(FLEET_ID)
     try:
-        state: FleetState = await handle.query(
-            FleetQuery.STATE, result_type=FleetState, rpc_timeout=PATIENCE
-        )
+        state = await ask(handle, FleetQuery.STATE, FleetState, PATIENCE)
     except RPCError as problem:
         if problem.status is RPCStatusCode.NOT_FOUND:
             return None

@@ -21,6 +21,7 @@ from fleet.contracts import (
     remediation_id,
 )
 from fleet.details import WHAT_A_PERSON_CAN_SAY
+from worker.asking import ask
 from worker.client import NO_WORKER
 from worker.commands.exits import Stop
 from worker.errors import SetupError
@@ -148,9 +149,7 @@ async def _heard(
 
 async def _status(handle: WorkflowHandle[object, object]) -> RemediationStatus:
     try:
-        status: RemediationStatus = await handle.query(
-            STATUS_QUERY, result_type=RemediationStatus, rpc_timeout=_QUERY_WITHIN
-        )
+        status = await ask(handle, STATUS_QUERY, RemediationStatus, _QUERY_WITHIN)
     except RPCError as problem:
         if problem.status in (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED):
             raise SetupError(f"the word was sent, and {NO_WORKER}") from problem
