@@ -161,6 +161,8 @@ async def test_what_a_killed_run_left_is_ended_by_the_next(tmp_path: Path) -> No
     async with embedded_valkey(tmp_path) as url:
         argv = command_line(_pid(tmp_path / "valkey.pid")).split()
     with subprocess.Popen(argv) as orphan:
+        while not command_line(orphan.pid):  # a program that has just begun has none for a moment
+            await asyncio.sleep(0.01)
         (tmp_path / "valkey.pid").write_text(json.dumps({"pid": orphan.pid}))
         async with embedded_valkey(tmp_path) as again:
             assert again == url
