@@ -20,9 +20,13 @@ with workflow.unsafe.imports_passed_through():
         by_reading,
         deadline,
     )
+    from fleet.verdicts import Verdict
     from workflows.case import Case, poll
     from workflows.cure import Facts
     from workflows.hands import HostTrouble
+
+#: Nothing was seen of the server, so nothing speaks against what was seen before.
+_UNSEEN = frozenset({Verdict.MISSING, Verdict.UNREADABLE})
 
 
 class Ended(Exception):
@@ -86,7 +90,7 @@ class Decide:
                 continue
             if decision.next is Next.END:
                 raise Ended(decision)
-            await self._blind(decision, policy)
+            await self._blind(decision, finding, policy)
 
     def _is_due(self, reading: Reading, finding: Finding, policy: Policy) -> bool:
         self._blind_since = None
@@ -96,11 +100,12 @@ class Decide:
         due = self._due(policy)
         return due is None or workflow.now() >= due
 
-    async def _blind(self, decision: Decision, policy: Policy) -> None:
+    async def _blind(self, decision: Decision, finding: Finding, policy: Policy) -> None:
         """What can't be read, or moves, is not acted on; for how long nobody is told is bounded."""
         now = workflow.now()
         self._blind_since = self._blind_since or now
-        self._book.since.clear()
+        if finding.verdict not in _UNSEEN:
+            self._book.since.clear()
         if now - self._blind_since > policy.blind_limit:
             raise Ended(
                 Decision.end(
