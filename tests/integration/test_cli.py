@@ -1,7 +1,6 @@
 """The command line against a real Temporal, a real worker, and servers restarted over real SSH."""
 
 import asyncio
-import json
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 
 from simulator.heartbeat import Options
 from simulator.host import SimHost, sim_host
+from tests.parts.ended import Ended
 from tests.parts.stores import valkey
 from tests.parts.temporal import DevServer, dev_server
 from worker.cli import app
@@ -45,17 +45,6 @@ reading_max_age = "10s"
 cooldown = "1s"
 verify_after = "3s"
 """
-
-
-@dataclass
-class Ended:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass

@@ -4,7 +4,6 @@ The worker that healed is stopped half way, since most of it must be told withou
 """
 
 import asyncio
-import json
 import os
 import re
 import sys
@@ -31,6 +30,7 @@ from fleet.contracts import (
 from fleet.verdicts import Verdict
 from simulator.heartbeat import Options
 from simulator.host import SimHost, sim_host
+from tests.parts.ended import Ended
 from tests.parts.receiver import receiver
 from tests.parts.stores import valkey
 from tests.parts.temporal import DevServer, dev_server
@@ -73,17 +73,6 @@ policy = {{ persist_hung = "{wait}" }}
 """
 #: ``healed`` is restarted at once; ``patient`` stays open for an hour.
 WAITS = {"healed": "0s", "patient": "1h"}
-
-
-@dataclass
-class Ended:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass

@@ -4,7 +4,6 @@ systemd does not run in a container, so its units stand behind a small `systemct
 prints what the real one prints.
 """
 
-import json
 import stat
 import subprocess
 import sys
@@ -12,12 +11,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fleet.config import Fleet
 from tests.parts.docker import Docker
+from tests.parts.ended import Ended
 from tests.parts.ports import free_port
 from tests.parts.sshd import Sshd, sshd
 from worker.loading import load
@@ -56,17 +55,6 @@ class Machine:
 
     def lacks(self, name: str) -> None:
         (self.bin / name).unlink(missing_ok=True)
-
-
-@dataclass
-class Ended:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
 
 
 @pytest.fixture(scope="module")
