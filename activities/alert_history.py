@@ -8,7 +8,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from fleet.config import NAME
-from fleet.contracts import ALERT
+from fleet.contracts.names import ALERT
 
 _LOOKED_BACK = timedelta(hours=24)
 _PATIENCE = timedelta(seconds=5)

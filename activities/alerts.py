@@ -15,7 +15,8 @@ from activities.undelivered import NotDelivered, Turns
 from activities.webhooks import Webhook
 from fleet.alerts import WEBHOOK, targets
 from fleet.config import SecretRef
-from fleet.contracts import AlertMessage, AlertPlan, AlertSettings, Delivered, Delivery
+from fleet.contracts.alerts import AlertMessage, AlertPlan, Delivered, Delivery
+from fleet.contracts.fleet import AlertSettings
 from fleet.webhooks import body, idempotency_key, words, workflow_link
 
 #: ``ApplicationError.type`` of a delivery that failed and is tried again.

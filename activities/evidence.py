@@ -10,7 +10,7 @@ from activities.inspection import service_of
 from activities.ssh import Completed, Limits, LostTrackError, Shell
 from activities.ssh_trust import NotSentError
 from fleet.actions import ComposeRestart, Restart
-from fleet.contracts import Evidence
+from fleet.contracts.host import Evidence
 from fleet.hosts import Argv, evidence_argvs
 from fleet.redaction import redact
 

@@ -19,25 +19,23 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.pulse import pulse
-from fleet.contracts import (
-    SERVER_GUARD,
+from fleet.contracts.fleet import FoundingRequest
+from fleet.contracts.guard import (
     CloseRequest,
     CloseResult,
-    FoundingRequest,
     GiveBackRequest,
     GuardInput,
     GuardQuery,
     GuardSignal,
     GuardState,
     GuardUpdate,
-    Message,
     OpenRequest,
     OpenResult,
     Recovery,
     TakeRequest,
     TakeResult,
-    guard_id,
 )
+from fleet.contracts.names import SERVER_GUARD, Message, guard_id
 from fleet.guard import local_day
 from fleet.policy import DailyBudget
 

@@ -18,17 +18,17 @@ from activities.pulse import pulse
 from activities.ssh import Completed, Limits, LostTrackError, Shell, connected
 from activities.ssh_trust import NotSentError
 from fleet.actions import Host, Restart
-from fleet.contracts import (
+from fleet.contracts.fleet import PresentPolicy
+from fleet.contracts.host import (
     Effect,
     Evidence,
     EvidenceRequest,
     HostErrorType,
     HostState,
-    PresentPolicy,
     RestartOrder,
     RestartResult,
-    ServerRequest,
 )
+from fleet.contracts.names import ServerRequest
 from fleet.hosts import must_not_restart, restart_argv, restart_timeout
 
 #: Seconds. What the host said longer ago than this, before the command leaves, is asked anew.

@@ -3,7 +3,7 @@
 from activities.ssh import Limits, LostTrackError, Shell
 from activities.ssh_trust import NotSentError
 from fleet.actions import CommandRestart, ComposeRestart, DockerRestart, Restart, SystemdRestart
-from fleet.contracts import HostErrorType, HostState, HostStatus
+from fleet.contracts.host import HostErrorType, HostState, HostStatus
 from fleet.host_replies import (
     Reply,
     ReplyError,

@@ -13,18 +13,16 @@ from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from fleet.contracts import (
-    FLEET_ID,
+from fleet.contracts.fleet import (
     AlertSettings,
     FleetQuery,
     FleetState,
-    Message,
     Pause,
     PresentPolicy,
-    ServerRequest,
     ShardSlice,
-    SweepRequest,
 )
+from fleet.contracts.names import FLEET_ID, Message, ServerRequest
+from fleet.contracts.sweep import SweepRequest
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 

@@ -14,14 +14,10 @@ from activities.pulse import pulse
 from activities.status import StatusPages
 from activities.stores import Stores
 from fleet.config import RedisSource, ServerSpec
-from fleet.contracts import (
-    HostErrorType,
-    PresentPolicy,
-    ServerRequest,
-    ShardSlice,
-    SweepReadings,
-    SweepRequest,
-)
+from fleet.contracts.fleet import PresentPolicy, ShardSlice
+from fleet.contracts.host import HostErrorType
+from fleet.contracts.names import ServerRequest
+from fleet.contracts.sweep import SweepReadings, SweepRequest
 from fleet.durations import show
 from fleet.policy import Policy
 from fleet.readings import Reading, missing, unreadable

@@ -10,15 +10,9 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.guards import GuardReader, send_forget_hold, send_recovered
-from fleet.contracts import (
-    REMEDIATION,
-    RemediationInput,
-    RemediationSignal,
-    Report,
-    ReportBatch,
-    ReportResult,
-    remediation_id,
-)
+from fleet.contracts.names import REMEDIATION, remediation_id
+from fleet.contracts.remediation import RemediationInput, RemediationSignal
+from fleet.contracts.sweep import Report, ReportBatch, ReportResult
 from fleet.details import WHAT_A_PERSON_CAN_SAY
 from fleet.durations import show
 from fleet.sweep import may_open

@@ -19,13 +19,9 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.pulse import pulse
-from fleet.contracts import (
-    HEALTH_SWEEP,
-    ReconcileRequest,
-    ReconcileResult,
-    SweepRequest,
-    health_id,
-)
+from fleet.contracts.fleet import ReconcileRequest, ReconcileResult
+from fleet.contracts.names import HEALTH_SWEEP, health_id
+from fleet.contracts.sweep import SweepRequest
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 _SHORTEST_RUN = timedelta(seconds=20)

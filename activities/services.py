@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from activities.undelivered import NotDelivered
 from activities.webhooks import is_wrong
-from fleet.contracts import AlertAction, Severity
+from fleet.contracts.alerts import AlertAction, Severity
 from fleet.webhooks import Words
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import asyncssh
 
 from activities.ssh_trust import NotSentError, Trust, read_trust, refuse_key, why_unreachable
 from fleet.actions import Host
-from fleet.contracts import HostErrorType
+from fleet.contracts.host import HostErrorType
 from fleet.host_replies import Reply
 
 # At level INFO asyncssh writes each command with its arguments.

@@ -9,7 +9,7 @@ from typing import NoReturn
 import asyncssh
 
 from fleet.actions import Host
-from fleet.contracts import HostErrorType
+from fleet.contracts.host import HostErrorType
 
 #: One of each kind that OpenSSH servers have.
 _KINDS = (

@@ -1,7 +1,8 @@
 """Who is told of an alert, and what it does to the incident that a service knows of."""
 
 from fleet.config import Alerts, SecretRef
-from fleet.contracts import AlertAction, Outcome, Severity
+from fleet.contracts.alerts import AlertAction, Severity
+from fleet.contracts.remediation import Outcome
 
 #: The name of the webhook among the targets.
 WEBHOOK = "webhook"

@@ -10,14 +10,9 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 from urllib.parse import quote
 
-from fleet.contracts import (
-    Moment,
-    Phase,
-    RemediationStatus,
-    SweepResult,
-    guard_id,
-    remediation_id,
-)
+from fleet.contracts.names import guard_id, remediation_id
+from fleet.contracts.remediation import Moment, Phase, RemediationStatus
+from fleet.contracts.sweep import SweepResult
 from fleet.durations import brief
 from fleet.remediation import MEANING
 from fleet.verdicts import ACTIONABLE, GOOD

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fleet.actions import DockerRestart, SystemdRestart
-from fleet.contracts import HostErrorType
+from fleet.contracts.host import HostErrorType
 from fleet.durations import parse
 from fleet.host_replies import Reply, ReplyError, succeeded
 

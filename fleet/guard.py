@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from fleet.contracts import (
+from fleet.contracts.guard import (
     CloseRequest,
     CloseResult,
     GiveBackRequest,
@@ -24,8 +24,8 @@ from fleet.contracts import (
     Take,
     TakeRequest,
     TakeResult,
-    incident_id,
 )
+from fleet.contracts.names import incident_id
 from fleet.durations import show
 from fleet.policy import Budget, DailyBudget
 

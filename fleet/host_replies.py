@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-from fleet.contracts import HostErrorType, HostState, HostStatus
+from fleet.contracts.host import HostErrorType, HostState, HostStatus
 from fleet.redaction import redact
 
 #: ``HostState.identity`` of a server that is restarted by the operator's own command.

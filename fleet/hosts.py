@@ -16,7 +16,7 @@ from fleet.actions import (
     Restart,
     SystemdRestart,
 )
-from fleet.contracts import HostState, HostStatus
+from fleet.contracts.host import HostState, HostStatus
 
 Argv = tuple[str, ...]
 

@@ -9,7 +9,7 @@ for ever because it came with one argument too many.
 from datetime import timedelta
 from typing import Any
 
-from fleet.contracts import OperatorRequest
+from fleet.contracts.remediation import OperatorRequest
 from fleet.durations import parse, show
 
 LONGEST_SNOOZE = timedelta(days=7)

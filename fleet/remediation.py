@@ -5,13 +5,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from fleet.config import CommandRestart
-from fleet.contracts import (
-    Hold,
-    HostState,
-    HostStatus,
-    Outcome,
-    PresentPolicy,
-)
+from fleet.contracts.fleet import PresentPolicy
+from fleet.contracts.guard import Hold
+from fleet.contracts.host import HostState, HostStatus
+from fleet.contracts.remediation import Outcome
 from fleet.judge import Finding
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading

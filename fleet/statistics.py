@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
-from fleet.contracts import Outcome, Phase, RemediationStatus
+from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
 from fleet.remediation import last_word
 
 By = Literal["server", "week"]

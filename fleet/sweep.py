@@ -4,17 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from fleet.contracts import (
-    AlertMessage,
-    GuardState,
-    Hold,
-    Observation,
-    Report,
-    Severity,
-    SweepReadings,
-    SweepResult,
-    incident_id,
-)
+from fleet.contracts.alerts import AlertMessage, Severity
+from fleet.contracts.guard import GuardState, Hold
+from fleet.contracts.names import incident_id
+from fleet.contracts.sweep import Observation, Report, SweepReadings, SweepResult
 from fleet.judge import Finding, Memory, observe, unconfirmed
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading

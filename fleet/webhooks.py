@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from fleet.contracts import AlertAction, AlertMessage, AlertSettings, Delivery, Severity
+from fleet.contracts.alerts import AlertAction, AlertMessage, Delivery, Severity
+from fleet.contracts.fleet import AlertSettings
 
 #: How chats call people: a word for all, or a mark in brackets (apprise needs only the last).
 _SHOUT = re.compile(

@@ -23,27 +23,11 @@ from temporalio.worker import Worker
 from activities.guards import GuardActivities
 from activities.schedules import ScheduleActivities
 from fleet.config import Fleet
-from fleet.contracts import (
-    FLEET,
-    FLEET_ID,
-    SERVER_GUARD,
-    AlertMessage,
-    ApplyRequest,
-    FleetState,
-    FleetUpdate,
-    GuardInput,
-    GuardSignal,
-    GuardUpdate,
-    Outcome,
-    PauseRequest,
-    Phase,
-    RemediationStatus,
-    Severity,
-    TakeRequest,
-    alert_id,
-    guard_id,
-    remediation_id,
-)
+from fleet.contracts.alerts import AlertMessage, Severity
+from fleet.contracts.fleet import ApplyRequest, FleetState, FleetUpdate, PauseRequest
+from fleet.contracts.guard import GuardInput, GuardSignal, GuardUpdate, TakeRequest
+from fleet.contracts.names import FLEET, FLEET_ID, SERVER_GUARD, alert_id, guard_id, remediation_id
+from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
 from fleet.policy import RollingBudget
 from tests.parts.people import People
 from tests.parts.shard import busy, gone, hung, shard

@@ -15,15 +15,8 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError
 
 from fleet.config import Fleet
-from fleet.contracts import (
-    FLEET,
-    FLEET_ID,
-    TASK_QUEUE,
-    ApplyRequest,
-    ApplyResult,
-    FleetState,
-    FleetUpdate,
-)
+from fleet.contracts.fleet import ApplyRequest, ApplyResult, FleetState, FleetUpdate
+from fleet.contracts.names import FLEET, FLEET_ID, TASK_QUEUE
 from fleet.durations import brief
 from worker.errors import SetupError
 

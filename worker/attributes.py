@@ -17,7 +17,7 @@ from temporalio.api.operatorservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from fleet.contracts import SearchAttribute
+from fleet.contracts.names import SearchAttribute
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 _KEYWORD = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD

@@ -19,7 +19,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from fleet.config import Fleet
-from fleet.contracts import FLEET_ID, FleetQuery, FleetState
+from fleet.contracts.fleet import FleetQuery, FleetState
+from fleet.contracts.names import FLEET_ID
 from worker.asking import ask
 from worker.commands.exits import Exit, Stop
 from worker.connection import connect, place

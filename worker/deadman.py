@@ -20,7 +20,7 @@ from activities.policies import PolicyReader
 from activities.secrets import SecretError, resolve
 from activities.web import new_client, why
 from fleet.config import SecretRef
-from fleet.contracts import FleetState
+from fleet.contracts.fleet import FleetState
 from fleet.sharding import shard_count
 from worker.sweeps import Shard, SweepReader, stale
 

@@ -10,16 +10,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecution
 
-from fleet.contracts import (
-    Effect,
-    Evidence,
-    GiveBackRequest,
-    Incident,
-    OpenResult,
-    RemediationInput,
-    RestartResult,
-    TakeResult,
-)
+from fleet.contracts.guard import GiveBackRequest, Incident, OpenResult, TakeResult
+from fleet.contracts.host import Effect, Evidence, RestartResult
+from fleet.contracts.remediation import RemediationInput
 from worker.sweeps import first
 
 #: Far more than a remediation writes before it continues as new.

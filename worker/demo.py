@@ -18,7 +18,9 @@ from rich.console import Console
 from rich.table import Table
 from temporalio.client import Client
 
-from fleet.contracts import ApplyRequest, Phase, RemediationStatus, Severity
+from fleet.contracts.alerts import Severity
+from fleet.contracts.fleet import ApplyRequest
+from fleet.contracts.remediation import Phase, RemediationStatus
 from simulator.host import SimHost, sim_host
 from simulator.inbox import Inbox, inbox
 from worker.apply import apply_fleet

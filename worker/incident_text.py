@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from fleet.contracts import Moment, Phase
+from fleet.contracts.remediation import Moment, Phase
 from fleet.durations import brief
 from worker.deeds import Booked, Saved
 from worker.incident import Story

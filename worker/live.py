@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fleet.contracts import Pause, Phase, RemediationStatus
+from fleet.contracts.fleet import Pause
+from fleet.contracts.remediation import Phase, RemediationStatus
 from fleet.details import many, meaning
 from fleet.durations import brief
 from fleet.remediation import MEANING, PAGES

@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from fleet.alerts import targets
 from fleet.apply import MOST_BYTES, MOST_SERVERS
 from fleet.config import Fleet, Name, RedisSource, Server
-from fleet.contracts import Severity
+from fleet.contracts.alerts import Severity
 from fleet.refusal import Refusal
 from worker import toml
 from worker.alert_urls import doubtful_services

@@ -23,7 +23,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from fleet.contracts import Outcome, Phase
+from fleet.contracts.remediation import Outcome, Phase
 from fleet.verdicts import Verdict
 from worker.census import UNKNOWN, Census, ClosedIncident
 from worker.sweeps import Shard

@@ -9,8 +9,8 @@ from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
-from fleet.contracts import (
-    REMEDIATION,
+from fleet.contracts.names import REMEDIATION, remediation_id
+from fleet.contracts.remediation import (
     STATUS_QUERY,
     OperatorRequest,
     Outcome,
@@ -18,7 +18,6 @@ from fleet.contracts import (
     RemediationInput,
     RemediationSignal,
     RemediationStatus,
-    remediation_id,
 )
 from fleet.details import WHAT_A_PERSON_CAN_SAY
 from worker.asking import ask

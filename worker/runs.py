@@ -13,14 +13,8 @@ from temporalio.client import (
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
-from fleet.contracts import (
-    STATUS_QUERY,
-    Outcome,
-    Phase,
-    RemediationStatus,
-    SearchAttribute,
-    remediation_id,
-)
+from fleet.contracts.names import SearchAttribute, remediation_id
+from fleet.contracts.remediation import STATUS_QUERY, Outcome, Phase, RemediationStatus
 from fleet.verdicts import Verdict
 
 _PATIENCE = timedelta(seconds=3)

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from fleet.contracts import TASK_QUEUE
+from fleet.contracts.names import TASK_QUEUE
 from fleet.durations import Duration, parse
 
 

@@ -20,16 +20,10 @@ from temporalio.client import (
 from temporalio.service import RPCError
 
 from fleet.config import FleetSection
-from fleet.contracts import (
-    FLEET_ID,
-    REMEDIATION,
-    FleetQuery,
-    FleetState,
-    Pause,
-    Phase,
-    RemediationStatus,
-    SweepResult,
-)
+from fleet.contracts.fleet import FleetQuery, FleetState, Pause
+from fleet.contracts.names import FLEET_ID, REMEDIATION
+from fleet.contracts.remediation import Phase, RemediationStatus
+from fleet.contracts.sweep import SweepResult
 from fleet.durations import Duration
 from fleet.judge import Memory
 from fleet.verdicts import Verdict

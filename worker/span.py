@@ -6,7 +6,7 @@ from datetime import datetime
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from fleet.contracts import REMEDIATION
+from fleet.contracts.names import REMEDIATION
 from fleet.statistics import Run
 from worker.deeds import deeds
 from worker.runs import told

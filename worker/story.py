@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
-from fleet.contracts import Outcome
+from fleet.contracts.remediation import Outcome
 from fleet.verdicts import Verdict
 from worker.demo_fleet import BRISK, BROKEN, FREEZES, HEALTHY, RECOVERS
 

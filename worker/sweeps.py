@@ -17,7 +17,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from fleet.contracts import SweepResult
+from fleet.contracts.sweep import SweepResult
 
 T = TypeVar("T")
 

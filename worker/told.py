@@ -13,7 +13,8 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from fleet.contracts import AlertMessage, AlertResult, Severity, alert_id
+from fleet.contracts.alerts import AlertMessage, AlertResult, Severity
+from fleet.contracts.names import alert_id
 from fleet.verdicts import Verdict
 from worker.deeds import decoded
 from worker.sweeps import first

@@ -6,7 +6,8 @@ from datetime import timedelta
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from fleet.contracts import FLEET_ID, FleetQuery, FleetState
+from fleet.contracts.fleet import FleetQuery, FleetState
+from fleet.contracts.names import FLEET_ID
 from worker.client import settings
 from worker.state import noted_temporal
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 
 from fleet.config import Fleet
-from fleet.contracts import ApplyResult
+from fleet.contracts.fleet import ApplyResult
 from fleet.durations import brief
 from worker.errors import EndedError, SetupError
 from worker.house import House, house, needs_store

@@ -15,7 +15,8 @@ from temporalio.exceptions import TimeoutError as TimedOut
 
 with workflow.unsafe.imports_passed_through():
     from activities.alerts import NOT_DELIVERED, AlertActivities
-    from fleet.contracts import ALERT, AlertMessage, AlertPlan, AlertResult, Delivered, Delivery
+    from fleet.contracts.alerts import AlertMessage, AlertPlan, AlertResult, Delivered, Delivery
+    from fleet.contracts.names import ALERT
     from fleet.durations import brief
 
 _SHORTEST = timedelta(seconds=1)

@@ -7,7 +7,8 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
-    from fleet.contracts import ALERT, AlertMessage, AlertResult, alert_id
+    from fleet.contracts.alerts import AlertMessage, AlertResult
+    from fleet.contracts.names import ALERT, alert_id
 
 
 async def raise_alert(message: AlertMessage) -> bool:

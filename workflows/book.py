@@ -7,16 +7,16 @@ from temporalio.common import SearchAttributeKey
 
 with workflow.unsafe.imports_passed_through():
     from fleet import details
-    from fleet.contracts import (
-        Incident,
+    from fleet.contracts.guard import Incident
+    from fleet.contracts.names import SearchAttribute
+    from fleet.contracts.remediation import (
         Moment,
-        Observation,
         Outcome,
         Phase,
         RemediationInput,
         RemediationStatus,
-        SearchAttribute,
     )
+    from fleet.contracts.sweep import Observation
     from fleet.readings import Reading
     from fleet.verdicts import GOOD, Verdict
 

@@ -10,7 +10,10 @@ from temporalio.exceptions import FailureError
 
 with workflow.unsafe.imports_passed_through():
     from fleet.alerts import action
-    from fleet.contracts import AlertMessage, Incident, RemediationInput, Severity, incident_id
+    from fleet.contracts.alerts import AlertMessage, Severity
+    from fleet.contracts.guard import Incident
+    from fleet.contracts.names import incident_id
+    from fleet.contracts.remediation import RemediationInput
     from fleet.judge import Finding, still_bad
     from fleet.policy import Policy
     from fleet.readings import Reading

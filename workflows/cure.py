@@ -7,15 +7,9 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from fleet.config import ServerSpec
-    from fleet.contracts import (
-        Effect,
-        HostState,
-        HostStatus,
-        Phase,
-        PresentPolicy,
-        RestartOrder,
-        RestartResult,
-    )
+    from fleet.contracts.fleet import PresentPolicy
+    from fleet.contracts.host import Effect, HostState, HostStatus, RestartOrder, RestartResult
+    from fleet.contracts.remediation import Phase
     from fleet.durations import brief
     from fleet.judge import Finding
     from fleet.policy import Policy

@@ -6,7 +6,10 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from fleet.config import ServerSpec
-    from fleet.contracts import HostState, Outcome, Phase, PresentPolicy, Severity
+    from fleet.contracts.alerts import Severity
+    from fleet.contracts.fleet import PresentPolicy
+    from fleet.contracts.host import HostState
+    from fleet.contracts.remediation import Outcome, Phase
     from fleet.durations import brief
     from fleet.judge import Finding
     from fleet.policy import Policy

@@ -5,7 +5,9 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from fleet.alerts import RECOVERED_LATER
-    from fleet.contracts import CloseRequest, CloseResult, Outcome, Phase, Severity
+    from fleet.contracts.alerts import Severity
+    from fleet.contracts.guard import CloseRequest, CloseResult
+    from fleet.contracts.remediation import Outcome, Phase
     from fleet.policy import Policy
     from fleet.remediation import (
         HOLDS,

@@ -3,7 +3,7 @@
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from fleet.contracts import Carried, Outcome, Phase, RemediationInput
+    from fleet.contracts.remediation import Carried, Outcome, Phase, RemediationInput
     from fleet.remediation import Decision
     from fleet.verdicts import GOOD
     from workflows.case import Case

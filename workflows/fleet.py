@@ -12,8 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.schedules import ScheduleActivities
     from fleet.apply import Change, check, compare
     from fleet.config import Fleet
-    from fleet.contracts import (
-        FLEET,
+    from fleet.contracts.fleet import (
         AlertSettings,
         ApplyRequest,
         ApplyResult,
@@ -25,10 +24,10 @@ with workflow.unsafe.imports_passed_through():
         PauseRequest,
         PresentPolicy,
         ReconcileRequest,
-        ServerRequest,
         ShardSlice,
-        SweepRequest,
     )
+    from fleet.contracts.names import FLEET, ServerRequest
+    from fleet.contracts.sweep import SweepRequest
     from fleet.details import many, page, plain, utc
     from fleet.durations import show
     from fleet.sharding import members, shard_count

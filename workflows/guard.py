@@ -15,8 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from pydantic import ValidationError
 
     from fleet import guard
-    from fleet.contracts import (
-        SERVER_GUARD,
+    from fleet.contracts.guard import (
         CloseRequest,
         CloseResult,
         GiveBackRequest,
@@ -31,8 +30,8 @@ with workflow.unsafe.imports_passed_through():
         Recovery,
         TakeRequest,
         TakeResult,
-        remediation_id,
     )
+    from fleet.contracts.names import SERVER_GUARD, remediation_id
     from fleet.details import code, link, page, plain, utc
     from fleet.guard import MEMORY
     from fleet.policy import DailyBudget

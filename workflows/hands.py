@@ -22,24 +22,26 @@ with workflow.unsafe.imports_passed_through():
     from activities.policies import PolicyActivities
     from activities.readings import ReadingActivities
     from fleet.config import ServerSpec
-    from fleet.contracts import (
+    from fleet.contracts.fleet import PresentPolicy
+    from fleet.contracts.guard import (
         CloseRequest,
         CloseResult,
-        Effect,
-        Evidence,
-        EvidenceRequest,
         GiveBackRequest,
-        HostErrorType,
-        HostState,
         OpenRequest,
         OpenResult,
-        PresentPolicy,
-        RestartOrder,
-        RestartResult,
-        ServerRequest,
         TakeRequest,
         TakeResult,
     )
+    from fleet.contracts.host import (
+        Effect,
+        Evidence,
+        EvidenceRequest,
+        HostErrorType,
+        HostState,
+        RestartOrder,
+        RestartResult,
+    )
+    from fleet.contracts.names import ServerRequest
     from fleet.hosts import restart_timeout
     from fleet.readings import Reading, unreadable
 

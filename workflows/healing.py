@@ -8,17 +8,11 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from fleet import operator
-    from fleet.contracts import (
-        GiveBackRequest,
-        HostErrorType,
-        Observation,
-        OpenRequest,
-        Outcome,
-        Phase,
-        RemediationInput,
-        Severity,
-        TakeRequest,
-    )
+    from fleet.contracts.alerts import Severity
+    from fleet.contracts.guard import GiveBackRequest, OpenRequest, TakeRequest
+    from fleet.contracts.host import HostErrorType
+    from fleet.contracts.remediation import Outcome, Phase, RemediationInput
+    from fleet.contracts.sweep import Observation
     from fleet.durations import brief
     from fleet.policy import Mode, Policy
     from fleet.remediation import (

@@ -10,8 +10,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.readings import ReadingActivities
     from activities.reports import ReportActivities
     from fleet import details
-    from fleet.contracts import (
-        HEALTH_SWEEP,
+    from fleet.contracts.names import HEALTH_SWEEP
+    from fleet.contracts.sweep import (
         ReportBatch,
         ReportResult,
         SweepReadings,

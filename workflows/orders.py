@@ -5,7 +5,7 @@ from datetime import datetime
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from fleet.contracts import OperatorRequest
+    from fleet.contracts.remediation import OperatorRequest
 
 
 class Orders:

@@ -15,14 +15,14 @@ with workflow.unsafe.imports_passed_through():
     from pydantic import ValidationError
 
     from fleet import operator
-    from fleet.contracts import (
-        REMEDIATION,
-        Observation,
+    from fleet.contracts.names import REMEDIATION
+    from fleet.contracts.remediation import (
         Outcome,
         RemediationInput,
         RemediationSignal,
         RemediationStatus,
     )
+    from fleet.contracts.sweep import Observation
     from fleet.durations import show
     from fleet.verdicts import ACTIONABLE, GOOD
     from workflows.book import Book

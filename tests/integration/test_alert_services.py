@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.alerts import NOT_DELIVERED
 from fleet.config import SecretRef
-from fleet.contracts import AlertAction, AlertMessage, Delivered, Severity
+from fleet.contracts.alerts import AlertAction, AlertMessage, Delivered, Severity
 from tests.parts.alerting import Applied, deliver, message
 from tests.parts.mail import Mailbox, mailbox
 from tests.parts.ports import free_port

@@ -22,7 +22,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from activities.alert_history import AlertHistory
 from activities.alerts import AlertActivities
 from fleet.config import SecretRef
-from fleet.contracts import AlertMessage, AlertResult, Delivered, Severity, alert_id
+from fleet.contracts.alerts import AlertMessage, AlertResult, Delivered, Severity
+from fleet.contracts.names import alert_id
 from tests.parts.alerting import Applied, message
 from tests.parts.mail import Mailbox, mailbox
 from tests.parts.ports import free_port

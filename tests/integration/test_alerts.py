@@ -12,7 +12,7 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.alerts import NOT_DELIVERED, AlertActivities
 from fleet.config import SecretRef
-from fleet.contracts import AlertPlan, Severity
+from fleet.contracts.alerts import AlertPlan, Severity
 from tests.parts.alerting import Applied, Counted, deliver, message
 from tests.parts.ports import free_port
 from tests.parts.receiver import Answer, Receiver, receiver

@@ -9,7 +9,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
 
-from fleet.contracts import SearchAttribute
+from fleet.contracts.names import SearchAttribute
 from tests.parts.temporal import TEMPORAL, TIME_SKIPPING_SERVER, dev_server
 from worker.attributes import _unavailable, register_search_attributes
 

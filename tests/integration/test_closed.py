@@ -12,7 +12,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from fleet.contracts import AlertResult
+from fleet.contracts.alerts import AlertResult
 from tests.parts.temporal import dev_server
 from worker import closed
 from worker.closed import ClosedRuns, Ended

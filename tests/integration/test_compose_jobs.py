@@ -14,7 +14,7 @@ from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
-from fleet.contracts import SearchAttribute
+from fleet.contracts.names import SearchAttribute
 
 COMPOSE = Path(__file__).parents[2] / "docker-compose.yml"
 SCRIPTS = Path(sysconfig.get_path("scripts"))

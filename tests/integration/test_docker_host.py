@@ -14,7 +14,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from fleet.actions import ComposeRestart, DockerRestart
-from fleet.contracts import Effect, HostErrorType, HostStatus
+from fleet.contracts.host import Effect, HostErrorType, HostStatus
 from tests.parts.docker import Docker
 from tests.parts.on_host import OnHost
 from tests.parts.sshd import Sshd

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.client import Client
 
-from fleet.contracts import SearchAttribute
+from fleet.contracts.names import SearchAttribute
 from worker.children import Program, command_line, running
 from worker.connection import connect
 from worker.embedded import embedded_temporal, embedded_valkey

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.contracts import Outcome
+from fleet.contracts.remediation import Outcome
 from fleet.verdicts import Verdict
 from tests.parts.rig import Rig
 from tests.parts.watched import Plan

@@ -9,7 +9,9 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.reports import ReportActivities
-from fleet.contracts import TASK_QUEUE, Observation, Outcome, Phase, Report, ReportBatch
+from fleet.contracts.names import TASK_QUEUE
+from fleet.contracts.remediation import Outcome, Phase
+from fleet.contracts.sweep import Observation, Report, ReportBatch
 from fleet.readings import Reading, WorkState
 from fleet.verdicts import Verdict
 from tests.parts.rig import Rig

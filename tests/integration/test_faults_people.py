@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from fleet.contracts import Hold, Outcome, Phase
+from fleet.contracts.guard import Hold
+from fleet.contracts.remediation import Outcome, Phase
 from tests.parts.rig import Rig
 from tests.parts.watched import Facts, Plan, Server, until
 

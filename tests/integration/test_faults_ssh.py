@@ -13,7 +13,8 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from fleet.contracts import Hold, Outcome, Phase, RemediationStatus
+from fleet.contracts.guard import Hold
+from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
 from tests.parts.odd_ssh import SlowLogin, odd_ssh
 from tests.parts.ports import free_port
 from tests.parts.rig import Rig

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fleet.contracts import Outcome, Phase
+from fleet.contracts.remediation import Outcome, Phase
 from tests.parts.rig import Rig
 from tests.parts.watched import Plan
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from fleet.contracts import GuardState, Outcome, Phase, RemediationStatus
+from fleet.contracts.guard import GuardState
+from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
 from tests.parts.rig import Rig, holds
 from tests.parts.watched import Facts, Plan, Server, until
 

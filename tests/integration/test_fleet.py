@@ -29,22 +29,17 @@ from activities.guards import GuardActivities, GuardReader
 from activities.policies import PolicyReader
 from activities.schedules import ScheduleActivities
 from fleet.config import Fleet
-from fleet.contracts import (
-    FLEET,
-    FLEET_ID,
-    HEALTH_SWEEP,
+from fleet.contracts.fleet import (
     ApplyRequest,
     ApplyResult,
     FleetState,
     FleetUpdate,
     Pause,
     PauseRequest,
-    SweepRequest,
-    TakeRequest,
-    TakeResult,
-    guard_id,
-    health_id,
 )
+from fleet.contracts.guard import TakeRequest, TakeResult
+from fleet.contracts.names import FLEET, FLEET_ID, HEALTH_SWEEP, guard_id, health_id
+from fleet.contracts.sweep import SweepRequest
 from fleet.guard import local_day
 from fleet.policy import DailyBudget, RollingBudget
 from tests.parts.temporal import QUICK_TIMERS, DevServer, dev_server

@@ -14,22 +14,16 @@ from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from fleet.contracts import (
-    REMEDIATION,
+from fleet.contracts.guard import Incident, OpenRequest, OpenResult
+from fleet.contracts.host import Effect, RestartOrder, RestartResult
+from fleet.contracts.names import REMEDIATION, incident_id, remediation_id
+from fleet.contracts.remediation import (
     Carried,
-    Effect,
-    Incident,
     Moment,
-    OpenRequest,
-    OpenResult,
     Outcome,
     Phase,
     RemediationInput,
     RemediationStatus,
-    RestartOrder,
-    RestartResult,
-    incident_id,
-    remediation_id,
 )
 from fleet.statistics import cases
 from fleet.verdicts import Verdict

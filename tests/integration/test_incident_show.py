@@ -18,15 +18,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from fleet.contracts import (
-    ALERT,
-    AlertMessage,
-    Outcome,
-    Phase,
-    Severity,
-    alert_id,
-    incident_id,
-)
+from fleet.contracts.alerts import AlertMessage, Severity
+from fleet.contracts.names import ALERT, alert_id, incident_id
+from fleet.contracts.remediation import Outcome, Phase
 from fleet.verdicts import Verdict
 from simulator.heartbeat import Options
 from simulator.host import SimHost, sim_host

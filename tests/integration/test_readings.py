@@ -16,14 +16,9 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.readings import ReadingActivities, longest_look
 from fleet.config import RedisSource, SecretRef, ServerSpec, StatusSource, Store
-from fleet.contracts import (
-    Pause,
-    PresentPolicy,
-    ServerRequest,
-    ShardSlice,
-    SweepReadings,
-    SweepRequest,
-)
+from fleet.contracts.fleet import Pause, PresentPolicy, ShardSlice
+from fleet.contracts.names import ServerRequest
+from fleet.contracts.sweep import SweepReadings, SweepRequest
 from fleet.durations import parse
 from fleet.policy import Policy
 from fleet.readings import Reading, ReadStatus, WorkState

@@ -22,23 +22,11 @@ from temporalio.worker import Worker
 
 from activities.guards import GuardActivities, GuardReader
 from activities.reports import NOT_REPORTED, ReportActivities
-from fleet.contracts import (
-    SERVER_GUARD,
-    FoundingRequest,
-    GuardInput,
-    GuardState,
-    Hold,
-    Observation,
-    Outcome,
-    RemediationSignal,
-    RemediationStatus,
-    Report,
-    ReportBatch,
-    ReportResult,
-    TakeRequest,
-    guard_id,
-    remediation_id,
-)
+from fleet.contracts.fleet import FoundingRequest
+from fleet.contracts.guard import GuardInput, GuardState, Hold, TakeRequest
+from fleet.contracts.names import SERVER_GUARD, guard_id, remediation_id
+from fleet.contracts.remediation import Outcome, RemediationSignal, RemediationStatus
+from fleet.contracts.sweep import Observation, Report, ReportBatch, ReportResult
 from fleet.policy import Mode, Policy
 from fleet.verdicts import Verdict
 from tests.parts.people import People

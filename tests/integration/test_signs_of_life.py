@@ -22,7 +22,8 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from fleet.contracts import SweepRequest, SweepResult, health_id
+from fleet.contracts.names import health_id
+from fleet.contracts.sweep import SweepRequest, SweepResult
 from tests.parts.temporal import DevServer, dev_server
 from worker.sweeps import Shard, SweepReader, stale
 from worker.vitals import Stamps, Vitals

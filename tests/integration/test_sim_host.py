@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from activities.evidence import Bundle, collect
 from activities.ssh import Limits, Shell, connected
 from fleet.actions import DockerRestart, Host
-from fleet.contracts import HostState, HostStatus
+from fleet.contracts.host import HostState, HostStatus
 from fleet.host_replies import container_state
 from fleet.hosts import container_argv, restart_argv
 from simulator.heartbeat import Options

@@ -10,14 +10,9 @@ from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from fleet.config import Fleet
-from fleet.contracts import (
-    REMEDIATION,
-    ApplyRequest,
-    Phase,
-    RemediationInput,
-    SearchAttribute,
-    remediation_id,
-)
+from fleet.contracts.fleet import ApplyRequest
+from fleet.contracts.names import REMEDIATION, SearchAttribute, remediation_id
+from fleet.contracts.remediation import Phase, RemediationInput
 from fleet.verdicts import Verdict
 from tests.parts.temporal import dev_server
 from worker import apply

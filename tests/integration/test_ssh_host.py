@@ -19,14 +19,8 @@ from activities import host as host_module
 from activities.host import HostActivities
 from fleet.actions import CommandRestart, SystemdRestart
 from fleet.config import ServerSpec
-from fleet.contracts import (
-    Effect,
-    HostErrorType,
-    HostState,
-    HostStatus,
-    RestartOrder,
-    ServerRequest,
-)
+from fleet.contracts.host import Effect, HostErrorType, HostState, HostStatus, RestartOrder
+from fleet.contracts.names import ServerRequest
 from tests.parts.odd_ssh import SlowSession, odd_ssh
 from tests.parts.on_host import NoPolicies, OnHost, Policies, spec
 from tests.parts.sshd import Sshd, free_port

@@ -14,7 +14,7 @@ import pytest
 from activities.ssh import Limits, LostTrackError, Shell, connected
 from activities.ssh_trust import NotSentError, scan_host_key
 from fleet.actions import Host
-from fleet.contracts import HostErrorType
+from fleet.contracts.host import HostErrorType
 from tests.parts.odd_ssh import (
     HangsUpOnCommands,
     RefusesCommands,

@@ -19,7 +19,9 @@ import pytest
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics
 
-from fleet.contracts import ApplyRequest, Outcome, RemediationStatus, remediation_id
+from fleet.contracts.fleet import ApplyRequest
+from fleet.contracts.names import remediation_id
+from fleet.contracts.remediation import Outcome, RemediationStatus
 from simulator.host import sim_host
 from tests.parts.ports import free_port
 from tests.parts.receiver import Receiver, receiver

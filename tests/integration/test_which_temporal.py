@@ -11,7 +11,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from typer.testing import CliRunner, Result
 
 from fleet.config import Fleet
-from fleet.contracts import FLEET, FLEET_ID, ApplyRequest, FleetQuery, FleetUpdate, PauseRequest
+from fleet.contracts.fleet import ApplyRequest, FleetQuery, FleetUpdate, PauseRequest
+from fleet.contracts.names import FLEET, FLEET_ID
 from tests.parts.temporal import DevServer, dev_server
 from worker.apply import apply_fleet
 from worker.cli import app

@@ -9,7 +9,8 @@ from temporalio.testing import ActivityEnvironment
 from activities.alerts import AlertActivities
 from fleet.alerts import WEBHOOK
 from fleet.config import Alerts, SecretRef
-from fleet.contracts import AlertMessage, AlertSettings, Delivered, Delivery, Severity
+from fleet.contracts.alerts import AlertMessage, Delivered, Delivery, Severity
+from fleet.contracts.fleet import AlertSettings
 from fleet.verdicts import Verdict
 
 SINCE = datetime(2026, 11, 30, 12, 0, 5, tzinfo=UTC)

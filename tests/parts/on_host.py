@@ -11,16 +11,16 @@ from temporalio.testing import ActivityEnvironment
 from activities.host import HostActivities
 from fleet.actions import Host, Restart
 from fleet.config import ServerSpec
-from fleet.contracts import (
+from fleet.contracts.fleet import PresentPolicy
+from fleet.contracts.host import (
     Evidence,
     EvidenceRequest,
     HostErrorType,
     HostState,
-    PresentPolicy,
     RestartOrder,
     RestartResult,
-    ServerRequest,
 )
+from fleet.contracts.names import ServerRequest
 from fleet.policy import Policy
 from fleet.sources import RedisSource
 

@@ -7,7 +7,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.alerts import NOT_DELIVERED
-from fleet.contracts import AlertMessage, AlertPlan, Delivered, Delivery
+from fleet.contracts.alerts import AlertMessage, AlertPlan, Delivered, Delivery
 
 
 class People:

@@ -20,7 +20,7 @@ from typing import Any
 from temporalio.client import Client
 
 from fleet.config import Fleet
-from fleet.contracts import ApplyRequest
+from fleet.contracts.fleet import ApplyRequest
 from tests.parts import receiver as receiver_part
 from tests.parts.docker import Docker
 from tests.parts.receiver import Receiver

@@ -26,17 +26,16 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from fleet.contracts import (
-    HEALTH_SWEEP,
-    AlertMessage,
-    Pause,
+from fleet.contracts.alerts import AlertMessage
+from fleet.contracts.fleet import Pause
+from fleet.contracts.names import HEALTH_SWEEP, health_id
+from fleet.contracts.sweep import (
     Report,
     ReportBatch,
     ReportResult,
     SweepReadings,
     SweepRequest,
     SweepResult,
-    health_id,
 )
 from fleet.policy import Policy
 from fleet.readings import Reading, WorkState, missing

@@ -13,20 +13,16 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from activities.guards import GuardActivities
-from fleet.contracts import (
-    REMEDIATION,
-    SERVER_GUARD,
-    Effect,
-    GuardInput,
-    HostStatus,
+from fleet.contracts.fleet import Pause
+from fleet.contracts.guard import GuardInput
+from fleet.contracts.host import Effect, HostStatus
+from fleet.contracts.names import REMEDIATION, SERVER_GUARD, guard_id, remediation_id
+from fleet.contracts.remediation import (
     Outcome,
-    Pause,
     Phase,
     RemediationInput,
     RemediationSignal,
     RemediationStatus,
-    guard_id,
-    remediation_id,
 )
 from fleet.policy import Mode, Policy, RollingBudget
 from fleet.readings import WorkState

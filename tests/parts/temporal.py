@@ -17,7 +17,7 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
-from fleet.contracts import SearchAttribute
+from fleet.contracts.names import SearchAttribute
 from tests.parts.ports import free_port
 from worker import tether
 

@@ -13,14 +13,10 @@ from temporalio.worker import Replayer
 
 from activities.guards import GuardReader
 from fleet.actions import Host
-from fleet.contracts import (
-    STATUS_QUERY,
-    GuardState,
-    Phase,
-    RemediationStatus,
-    Severity,
-    remediation_id,
-)
+from fleet.contracts.alerts import Severity
+from fleet.contracts.guard import GuardState
+from fleet.contracts.names import remediation_id
+from fleet.contracts.remediation import STATUS_QUERY, Phase, RemediationStatus
 from worker.runner import REFUSED, PunctualRunner
 from workflows.remediation import Remediation
 

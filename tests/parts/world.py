@@ -17,29 +17,21 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
 from fleet.config import DockerRestart, Host, RedisSource, ServerSpec
-from fleet.contracts import (
-    REMEDIATION,
-    TASK_QUEUE,
-    AlertMessage,
+from fleet.contracts.alerts import AlertMessage, Severity
+from fleet.contracts.fleet import Pause, PresentPolicy
+from fleet.contracts.host import (
     Effect,
     Evidence,
     EvidenceRequest,
     HostErrorType,
     HostState,
     HostStatus,
-    Observation,
-    Pause,
-    PresentPolicy,
-    RemediationInput,
-    RemediationSignal,
-    RemediationStatus,
     RestartOrder,
     RestartResult,
-    ServerRequest,
-    Severity,
-    alert_id,
-    remediation_id,
 )
+from fleet.contracts.names import REMEDIATION, TASK_QUEUE, ServerRequest, alert_id, remediation_id
+from fleet.contracts.remediation import RemediationInput, RemediationSignal, RemediationStatus
+from fleet.contracts.sweep import Observation
 from fleet.policy import Policy
 from fleet.readings import Reading, WorkState, missing
 from fleet.verdicts import Verdict

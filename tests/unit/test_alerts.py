@@ -5,7 +5,8 @@ from pydantic import ValidationError
 
 from fleet.alerts import action, targets
 from fleet.config import Alerts, SecretRef
-from fleet.contracts import AlertAction, AlertMessage, AlertSettings, Delivery, Severity
+from fleet.contracts.alerts import AlertAction, AlertMessage, Delivery, Severity
+from fleet.contracts.fleet import AlertSettings
 from fleet.webhooks import body, words
 
 HOOK, CHAT, PAGER = (SecretRef(env=name) for name in ("HOOK", "CHAT", "PAGER"))

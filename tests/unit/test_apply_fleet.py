@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import WorkflowUpdateRPCTimeoutOrCancelledError
 
 from fleet.config import Fleet
-from fleet.contracts import ApplyRequest
+from fleet.contracts.fleet import ApplyRequest
 from worker import apply
 from worker.apply import apply_fleet
 from worker.errors import SetupError

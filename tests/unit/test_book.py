@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fleet.contracts import Observation, RemediationInput
+from fleet.contracts.remediation import RemediationInput
+from fleet.contracts.sweep import Observation
 from fleet.readings import Reading, WorkState
 from fleet.verdicts import Verdict
 from workflows import book as module

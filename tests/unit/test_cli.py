@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from typer.testing import CliRunner, Result
 
 from fleet import verdicts
-from fleet.contracts import Moment, RemediationStatus
+from fleet.contracts.remediation import Moment, RemediationStatus
 from tests.parts.fleet_files import GOOD, write_fleet
 from tests.parts.ports import free_port
 from worker.cli import app

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet.contracts import SearchAttribute
+from fleet.contracts.names import SearchAttribute
 from fleet.durations import parse
 from tests.parts.ports import free_port
 from worker.listener import Pages, listening

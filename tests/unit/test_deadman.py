@@ -11,7 +11,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from fleet.config import Fleet, SecretRef
-from fleet.contracts import FleetState, SweepResult
+from fleet.contracts.fleet import FleetState
+from fleet.contracts.sweep import SweepResult
 from tests.parts.receiver import Answer, Receiver, receiver
 from worker import deadman
 from worker.deadman import DeadMansSwitch

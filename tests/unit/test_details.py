@@ -6,14 +6,8 @@ from urllib.parse import quote
 import pytest
 
 from fleet import details
-from fleet.contracts import (
-    Moment,
-    Outcome,
-    Phase,
-    RemediationSignal,
-    RemediationStatus,
-    SweepResult,
-)
+from fleet.contracts.remediation import Moment, Outcome, Phase, RemediationSignal, RemediationStatus
+from fleet.contracts.sweep import SweepResult
 from fleet.judge import Memory
 from fleet.verdicts import Verdict
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fleet.contracts import HostErrorType
+from fleet.contracts.host import HostErrorType
 from fleet.discovery import (
     Found,
     absent,

@@ -11,7 +11,7 @@ import typer
 from redis import Redis
 
 from fleet.config import Fleet, FleetSection
-from fleet.contracts import Outcome, Phase, RemediationSignal
+from fleet.contracts.remediation import Outcome, Phase, RemediationSignal
 from fleet.judge import find
 from fleet.policy import Policy, RollingBudget
 from fleet.records import from_record

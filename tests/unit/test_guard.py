@@ -6,18 +6,18 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from fleet import guard
-from fleet.contracts import (
+from fleet.contracts.guard import (
     CloseRequest,
     GiveBackRequest,
     GuardState,
     Hold,
     Incident,
-    Observation,
     OpenRequest,
     TakeRequest,
     TakeResult,
-    incident_id,
 )
+from fleet.contracts.names import incident_id
+from fleet.contracts.sweep import Observation
 from fleet.policy import Budget, DailyBudget, Mode, RollingBudget
 from fleet.readings import Reading
 from fleet.verdicts import Verdict

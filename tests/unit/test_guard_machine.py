@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fleet import guard
-from fleet.contracts import (
+from fleet.contracts.guard import (
     CloseRequest,
     GiveBackRequest,
     GuardState,
-    Observation,
     OpenRequest,
     TakeRequest,
     TakeResult,
 )
+from fleet.contracts.sweep import Observation
 from fleet.policy import Budget, DailyBudget, RollingBudget
 from fleet.readings import Reading
 from fleet.verdicts import Verdict

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.actions import CommandRestart, ComposeRestart, DockerRestart, Restart, SystemdRestart
-from fleet.contracts import HostState, HostStatus
+from fleet.contracts.host import HostState, HostStatus
 from fleet.hosts import (
     container_argv,
     evidence_argvs,

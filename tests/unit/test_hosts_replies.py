@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.contracts import HostErrorType, HostState, HostStatus
+from fleet.contracts.host import HostErrorType, HostState, HostStatus
 from fleet.host_replies import (
     Reply,
     ReplyError,

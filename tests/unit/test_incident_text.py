@@ -4,7 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.contracts import Effect, Moment, Outcome, Phase, Severity
+from fleet.contracts.alerts import Severity
+from fleet.contracts.host import Effect
+from fleet.contracts.remediation import Moment, Outcome, Phase
 from fleet.verdicts import Verdict
 from worker.deeds import Booked, Commanded, Saved
 from worker.incident import Story, moment_of, named

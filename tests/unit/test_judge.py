@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from fleet.contracts import SweepReadings, SweepResult
+from fleet.contracts.sweep import SweepReadings, SweepResult
 from fleet.durations import parse
 from fleet.judge import Finding, Memory, find, observe, still_bad
 from fleet.policy import Policy

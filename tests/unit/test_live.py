@@ -6,7 +6,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from fleet.contracts import Outcome, Pause, Phase, RemediationStatus
+from fleet.contracts.fleet import Pause
+from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
 from fleet.verdicts import Verdict
 from worker.live import changes, screen
 from worker.room import fitted

@@ -15,7 +15,9 @@ from prometheus_client import parser
 from temporalio.service import RPCError, RPCStatusCode
 
 from fleet.config import Fleet
-from fleet.contracts import GuardState, Outcome, Phase, RemediationStatus, SweepResult, Take
+from fleet.contracts.guard import GuardState, Take
+from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
+from fleet.contracts.sweep import SweepResult
 from fleet.guard import founded
 from fleet.verdicts import Verdict
 from worker import census as census_part

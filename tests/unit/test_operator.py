@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.contracts import OperatorRequest
+from fleet.contracts.remediation import OperatorRequest
 from fleet.operator import LONGEST_SNOOZE, NotUnderstood, by, read_request, read_span
 
 NAMELESS = OperatorRequest(who="a person")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fleet.contracts import Phase, RemediationStatus, remediation_id
+from fleet.contracts.names import remediation_id
+from fleet.contracts.remediation import Phase, RemediationStatus
 from worker.commands.exits import Stop
 from worker.commands.operator import _followed
 from worker.orders import _answer

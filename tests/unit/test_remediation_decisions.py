@@ -7,14 +7,10 @@ import pytest
 
 from fleet.actions import CommandRestart, DockerRestart, Host, Restart
 from fleet.config import ServerSpec
-from fleet.contracts import (
-    Hold,
-    HostState,
-    HostStatus,
-    Outcome,
-    Pause,
-    PresentPolicy,
-)
+from fleet.contracts.fleet import Pause, PresentPolicy
+from fleet.contracts.guard import Hold
+from fleet.contracts.host import HostState, HostStatus
+from fleet.contracts.remediation import Outcome
 from fleet.judge import Finding
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.contracts import Outcome, Phase, RemediationStatus
+from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
 from fleet.remediation import last_word
 from fleet.statistics import Case, Run, cases, recovered_at, rows
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fleet.contracts import Outcome
+from fleet.contracts.remediation import Outcome
 from fleet.verdicts import Verdict
 from worker.demo_fleet import BROKEN, FREEZES, HEALTHY, RECOVERS
 from worker.story import ServerEnd, Told, untrue

@@ -5,17 +5,10 @@ from typing import Any
 
 import pytest
 
-from fleet.contracts import (
-    AlertMessage,
-    GuardState,
-    Hold,
-    Incident,
-    Pause,
-    Report,
-    Severity,
-    SweepReadings,
-    SweepResult,
-)
+from fleet.contracts.alerts import AlertMessage, Severity
+from fleet.contracts.fleet import Pause
+from fleet.contracts.guard import GuardState, Hold, Incident
+from fleet.contracts.sweep import Report, SweepReadings, SweepResult
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading, WorkState, missing, unreadable
 from fleet.sweep import Judgement, is_too_old, judge_shard, may_open, with_unsent

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.contracts import SweepResult
+from fleet.contracts.sweep import SweepResult
 from worker.sweeps import Shard
 from worker.vitals import Limits, Vitals
 

@@ -23,9 +23,7 @@ from activities.guards import GuardActivities, GuardReader
 from activities.policies import NO_FLEET, PolicyReader
 from fleet.apply import MOST_SERVERS
 from fleet.config import Fleet
-from fleet.contracts import (
-    FLEET,
-    FLEET_ID,
+from fleet.contracts.fleet import (
     ApplyRequest,
     ApplyResult,
     FleetQuery,
@@ -36,9 +34,8 @@ from fleet.contracts import (
     PresentPolicy,
     ReconcileRequest,
     ReconcileResult,
-    ServerRequest,
-    health_id,
 )
+from fleet.contracts.names import FLEET, FLEET_ID, ServerRequest, health_id
 from fleet.policy import Mode
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard

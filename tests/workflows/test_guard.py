@@ -17,18 +17,18 @@ from temporalio.testing import ActivityEnvironment, WorkflowEnvironment
 from temporalio.worker import Worker
 
 from activities.guards import GUARD_REFUSED, GuardActivities, GuardReader, send_recovered
-from fleet.contracts import (
-    FoundingRequest,
+from fleet.contracts.fleet import FoundingRequest
+from fleet.contracts.guard import (
     GiveBackRequest,
     GuardSignal,
     GuardState,
     GuardUpdate,
-    Observation,
     OpenRequest,
     TakeRequest,
     TakeResult,
-    guard_id,
 )
+from fleet.contracts.names import guard_id
+from fleet.contracts.sweep import Observation
 from fleet.policy import DailyBudget, RollingBudget
 from fleet.readings import Reading
 from fleet.verdicts import Verdict

@@ -14,7 +14,9 @@ import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from fleet.contracts import AlertMessage, Pause, Severity, alert_id
+from fleet.contracts.alerts import AlertMessage, Severity
+from fleet.contracts.fleet import Pause
+from fleet.contracts.names import alert_id
 from fleet.policy import Policy
 from fleet.verdicts import Verdict
 from tests.parts.shard import T0, Shard, broken, busy, gone, hung, shard

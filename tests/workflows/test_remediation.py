@@ -12,21 +12,12 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from activities.guards import GuardActivities
-from fleet.contracts import (
-    SERVER_GUARD,
-    TASK_QUEUE,
-    AlertAction,
-    Effect,
-    GuardInput,
-    HostStatus,
-    Outcome,
-    Pause,
-    Phase,
-    RemediationSignal,
-    RemediationStatus,
-    guard_id,
-    remediation_id,
-)
+from fleet.contracts.alerts import AlertAction
+from fleet.contracts.fleet import Pause
+from fleet.contracts.guard import GuardInput
+from fleet.contracts.host import Effect, HostStatus
+from fleet.contracts.names import SERVER_GUARD, TASK_QUEUE, guard_id, remediation_id
+from fleet.contracts.remediation import Outcome, Phase, RemediationSignal, RemediationStatus
 from fleet.policy import Mode, Policy, RollingBudget
 from fleet.readings import WorkState
 from fleet.verdicts import Verdict

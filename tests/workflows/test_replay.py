@@ -19,14 +19,9 @@ from temporalio.client import WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
-from fleet.contracts import (
-    ALERT,
-    REMEDIATION,
-    AlertMessage,
-    AlertResult,
-    Outcome,
-    RemediationStatus,
-)
+from fleet.contracts.alerts import AlertMessage, AlertResult
+from fleet.contracts.names import ALERT, REMEDIATION
+from fleet.contracts.remediation import Outcome, RemediationStatus
 from tests.record import FOLDER
 from worker.runner import PunctualRunner
 from workflows.alert import Alert

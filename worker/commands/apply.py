@@ -10,7 +10,7 @@ from worker.commands.options import AsJson, FleetFile, RemoteWorker
 
 if TYPE_CHECKING:
     from fleet.config import Fleet
-    from fleet.contracts import ApplyResult
+    from fleet.contracts.fleet import ApplyResult
     from fleet.difference import Difference, Edit
 
 
@@ -76,7 +76,7 @@ def _consent(removed: list[str], *, ask: bool) -> None:
 
 
 async def _put_in_force(client: Any, fleet: "Fleet") -> "ApplyResult":
-    from fleet.contracts import ApplyRequest
+    from fleet.contracts.fleet import ApplyRequest
     from worker.apply import apply_fleet
     from worker.attributes import register_search_attributes
     from worker.client import settings, whoami

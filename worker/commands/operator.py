@@ -10,7 +10,12 @@ from worker.commands.options import AsJson, For, ServerName, Why
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-    from fleet.contracts import Moment, OperatorRequest, RemediationSignal, RemediationStatus
+    from fleet.contracts.remediation import (
+        Moment,
+        OperatorRequest,
+        RemediationSignal,
+        RemediationStatus,
+    )
     from worker.orders import Answer
 
 
@@ -21,7 +26,7 @@ def cancel(name: ServerName, why: Why = "", as_json: AsJson = False) -> None:
 
     JSON: server, answer, effect (true: it came true), incident, phase, outcome, restarts.
     """
-    from fleet.contracts import RemediationSignal
+    from fleet.contracts.remediation import RemediationSignal
 
     _say(name, RemediationSignal.CANCEL, _request(why), as_json)
 
@@ -35,7 +40,7 @@ def snooze(name: ServerName, *, span: For, why: Why = "", as_json: AsJson = Fals
 
     JSON: as for `steady cancel`.
     """
-    from fleet.contracts import RemediationSignal
+    from fleet.contracts.remediation import RemediationSignal
     from fleet.durations import parse
 
     try:
@@ -50,7 +55,7 @@ def approve(name: ServerName, why: Why = "", as_json: AsJson = False) -> None:
 
     JSON: as for `steady cancel`.
     """
-    from fleet.contracts import RemediationSignal
+    from fleet.contracts.remediation import RemediationSignal
 
     _say(name, RemediationSignal.APPROVE, _request(why), as_json)
 
@@ -153,7 +158,7 @@ def _say(name: str, signal: "RemediationSignal", request: "OperatorRequest", as_
 def _request(why: str) -> "OperatorRequest":
     from uuid import uuid4
 
-    from fleet.contracts import OperatorRequest
+    from fleet.contracts.remediation import OperatorRequest
     from worker.client import whoami
 
     return OperatorRequest(who=whoami(), why=why[:300], id=str(uuid4()))

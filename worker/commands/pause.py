@@ -10,7 +10,7 @@ from worker.commands.options import AsJson, For, Why
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-    from fleet.contracts import FleetState, Pause, PauseRequest
+    from fleet.contracts.fleet import FleetState, Pause, PauseRequest
 
 _Target = Annotated[
     str | None, typer.Argument(metavar="NAME", help="A server. Without it the whole fleet.")
@@ -26,7 +26,7 @@ def pause(name: _Target = None, *, span: For, why: Why = "", as_json: AsJson = F
 
     JSON: server (null: the fleet), until, who, why.
     """
-    from fleet.contracts import PauseRequest
+    from fleet.contracts.fleet import PauseRequest
     from fleet.durations import parse
     from worker.client import whoami
     from worker.render import as_json as print_json
@@ -52,7 +52,7 @@ def resume(name: _Target = None, why: Why = "", as_json: AsJson = False) -> None
     """
     from datetime import UTC, datetime
 
-    from fleet.contracts import PauseRequest
+    from fleet.contracts.fleet import PauseRequest
     from worker.client import whoami
     from worker.render import as_json as print_json
     from worker.render import remark, say
@@ -80,7 +80,7 @@ def _ask(request: "PauseRequest") -> "tuple[FleetState, Pause | None]":
     from worker.client import applied, known, update, with_temporal
 
     async def ask(client: "Client") -> "tuple[FleetState, Pause | None]":
-        from fleet.contracts import FleetUpdate, Pause
+        from fleet.contracts.fleet import FleetUpdate, Pause
 
         state, fleet = await applied(client)
         if request.server is not None:

@@ -7,7 +7,7 @@ import typer
 from worker.commands.options import AsJson
 
 if TYPE_CHECKING:
-    from fleet.contracts import RemediationStatus
+    from fleet.contracts.remediation import RemediationStatus
     from worker.snapshot import Snapshot
 
 KEYS = (

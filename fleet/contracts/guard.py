@@ -1,0 +1,164 @@
+"""What passes to and from ``guard/<server>``: takes of its budget, and the open incident."""
+
+from enum import StrEnum
+
+from pydantic import AwareDatetime
+
+from fleet.contracts.names import Message
+from fleet.contracts.sweep import Observation
+from fleet.durations import Duration
+from fleet.policy import Budget, Mode
+from fleet.verdicts import Verdict
+
+
+class TakeRequest(Message):
+    """``key`` names one decision to restart, however often it is sent; given back, it is spent.
+
+    ``day_start`` and ``day_end`` are the local midnights (UTC instants) around the present moment,
+    where the budget is by calendar day.
+    """
+
+    server: str
+    incident: str
+    key: str
+    budget: Budget
+    cooldown: Duration
+    day_start: AwareDatetime | None = None
+    day_end: AwareDatetime | None = None
+    by: str = ""
+
+
+class TakeResult(Message):
+    granted: bool
+    left: int = 0
+    why: str = ""
+    next_at: AwareDatetime | None = None
+
+
+class GiveBackRequest(Message):
+    """``proof`` says how it is known that no command was sent."""
+
+    server: str
+    key: str
+    proof: str
+
+
+class Hold(StrEnum):
+    """Why an open incident is closed to automation until the server has recovered."""
+
+    CANCELLED = "cancelled"
+    DRY_RUN = "dry_run"
+    ALERT_ONLY = "alert_only"
+    PERSON = "person"
+    OUT_OF_TRIES = "out_of_tries"
+
+
+class Incident(Message):
+    """The open incident of a server, as the guard keeps it over several runs.
+
+    ``verdict`` is none where a person asked for a restart and nothing had been observed.
+    """
+
+    id: str
+    server: str
+    first_observed: AwareDatetime
+    verdict: Verdict | None = None
+    beat: AwareDatetime | None = None
+    job: str | None = None
+    restarts: int = 0
+    failed_tries: int = 0
+    next_try_at: AwareDatetime | None = None
+    hold: Hold | None = None
+    hold_mode: Mode | None = None
+    told: list[str] = []
+    last_close: str = ""
+
+
+class OpenRequest(Message):
+    server: str
+    observation: Observation | None = None
+    by_hand: bool = False
+
+
+class OpenResult(Message):
+    incident: Incident
+    is_new: bool
+    cooldown_until: AwareDatetime | None = None
+
+
+class CloseRequest(Message):
+    """How a run of the incident ended. ``recovered`` ends the incident itself.
+
+    ``key`` names this ending: the same one sent again is counted once.
+    """
+
+    server: str
+    incident: str
+    key: str = ""
+    recovered: bool = False
+    hold: Hold | None = None
+    hold_mode: Mode | None = None
+    failed_try: bool = False
+    no_effect: bool = False
+    retry_delays: list[Duration] = []
+    told: list[str] = []
+
+
+class CloseResult(Message):
+    next_try_at: AwareDatetime | None = None
+    out_of_tries: bool = False
+    failed_tries: int = 0
+
+
+class Take(Message):
+    key: str
+    at: AwareDatetime
+    cooldown_until: AwareDatetime
+    incident: str = ""
+    by: str = ""
+
+
+class GuardState(Message):
+    """All that ``guard/<server>`` holds.
+
+    ``lost_at`` marks a ledger whose history is gone: used up at that moment. ``recovered_at`` is
+    when the last incident ended: what was observed before it founds none with the same start.
+    """
+
+    server: str
+    takes: list[Take] = []
+    returned: list[str] = []
+    cooldown_until: AwareDatetime | None = None
+    incident: Incident | None = None
+    lost_at: AwareDatetime | None = None
+    recovered_at: AwareDatetime | None = None
+
+
+class Recovery(Message):
+    """The server was seen healthy ``at``, by the observer's clock."""
+
+    at: AwareDatetime
+
+
+class GuardSignal(StrEnum):
+    RECOVERED = "recovered"
+    FORGET_HOLD = "forget_hold"
+
+
+class GuardQuery(StrEnum):
+    STATE = "state"
+
+
+class GuardUpdate(StrEnum):
+    OPEN = "open"
+    TAKE = "take"
+    GIVE_BACK = "give_back"
+    CLOSE = "close"
+
+
+class GuardInput(Message):
+    """``founding``: the server is new to the fleet; else a ledger without history is used up."""
+
+    server: str
+    founding: bool = False
+    state: GuardState | None = None

@@ -1,0 +1,96 @@
+"""What is asked of a host, and what it says of the process behind a server."""
+
+from datetime import timedelta
+from enum import StrEnum
+
+from pydantic import AwareDatetime, Field
+
+from fleet.contracts.names import Message
+from fleet.durations import Duration
+
+
+class HostStatus(StrEnum):
+    RUNNING = "running"
+    STOPPED = "stopped"
+    PAUSED = "paused"
+    RESTARTING = "restarting"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+class HostState(Message):
+    """What the host says of the process behind a server.
+
+    ``identity`` names the object and ``started`` its present process, in the host's own words that
+    are compared and never parsed for a decision: a container's ID and start time, a unit's name and
+    invocation ID, the line that a command's ``identity`` prints. ``started_at`` is the start read
+    as a time, by the host's clock, where it can be.
+    """
+
+    status: HostStatus
+    identity: str = ""
+    started: str = ""
+    started_at: AwareDatetime | None = None
+    detail: str = Field(default="", max_length=500)
+
+    def same_process(self, other: "HostState") -> bool:
+        return bool(self.identity) and (self.identity, self.started) == (
+            other.identity,
+            other.started,
+        )
+
+    def same_object(self, other: "HostState") -> bool:
+        """The same container or unit, whatever process runs in it now."""
+        return self.identity == other.identity
+
+
+class RestartOrder(Message):
+    """Restart ``server``, if the host still shows exactly ``expected``."""
+
+    server: str
+    expected: HostState
+    key: str
+
+
+class Effect(StrEnum):
+    DONE = "done"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class RestartResult(Message):
+    """What became of a command that was sent.
+
+    ``UNKNOWN`` means that the connection was lost after the command went out: never *failed*. It is
+    settled by looking at the host.
+    """
+
+    effect: Effect
+    detail: str = Field(default="", max_length=500)
+    settle_within: Duration = timedelta(seconds=60)
+
+
+class HostErrorType(StrEnum):
+    """What the host activities raise, as ``ApplicationError.type``: proof that nothing was sent."""
+
+    UNREACHABLE = "HostUnreachable"
+    KEY_CHANGED = "HostKeyChanged"
+    DENIED = "HostDenied"
+    SUPERSEDED = "Superseded"
+    NO_ACTION = "NoRestartConfigured"
+    REMOVED = "ServerRemoved"
+    MISCONFIGURED = "HostMisconfigured"
+    NO_POLICY = "NoPresentPolicy"
+
+
+class EvidenceRequest(Message):
+    server: str
+    incident: str
+
+
+class Evidence(Message):
+    """Where the bundle lies on the worker's disk; its content never enters a workflow."""
+
+    path: str | None = None
+    size: int = 0
+    missing: list[str] = []

@@ -1,0 +1,51 @@
+"""Workflow types and IDs, search attributes, and the base of all messages."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from pydantic import BaseModel, ConfigDict
+
+TASK_QUEUE = "steady"
+FLEET_ID = "fleet"
+
+HEALTH_SWEEP = "HealthSweep"
+REMEDIATION = "Remediation"
+SERVER_GUARD = "ServerGuard"
+FLEET = "Fleet"
+ALERT = "Alert"
+
+
+def remediation_id(server: str) -> str:
+    return f"remediate/{server}"
+
+
+def guard_id(server: str) -> str:
+    return f"guard/{server}"
+
+
+def alert_id(incident: str, cause: str) -> str:
+    return f"alert/{incident}/{cause}"
+
+
+def health_id(shard: int) -> str:
+    return f"health/{shard}"
+
+
+def incident_id(server: str, first_observed: datetime) -> str:
+    """The dedupe key of an incident: the server and the first observation, to the millisecond."""
+    return f"{server}@{first_observed:%Y%m%dT%H%M%S}.{first_observed.microsecond // 1000:03d}Z"
+
+
+class SearchAttribute(StrEnum):
+    SERVER = "SteadyServer"
+    VERDICT = "SteadyVerdict"
+    PHASE = "SteadyPhase"
+    OUTCOME = "SteadyOutcome"
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class ServerRequest(Message):
+    server: str
