@@ -14,6 +14,8 @@ from temporalio.exceptions import ApplicationError
 
 from activities.evidence import Bundle, collect
 from activities.inspection import inspect
+from activities.neighbours import what_hinders
+from activities.processes import cannot_be_killed
 from activities.pulse import pulse
 from activities.ssh import Completed, Limits, LostTrackError, Shell, connected
 from activities.ssh_trust import NotSentError
@@ -24,11 +26,13 @@ from fleet.contracts.host import (
     Evidence,
     EvidenceRequest,
     HostErrorType,
+    HostRequest,
     HostState,
+    HostStatus,
     RestartOrder,
     RestartResult,
 )
-from fleet.contracts.names import ServerRequest
+from fleet.host_replies import could_not_be_killed
 from fleet.hosts import must_not_restart, restart_argv, restart_timeout
 
 #: Seconds. What the host said longer ago than this, before the command leaves, is asked anew.
@@ -62,13 +66,13 @@ class HostActivities:
         self._state_dir = state_dir
 
     @activity.defn
-    async def inspect_host(self, request: ServerRequest) -> HostState:
+    async def inspect_host(self, request: HostRequest) -> HostState:
         """What the host shows of the server's process. Only looks, so it may be retried."""
         with _refusals(retry=True):
             async with pulse():
                 target = await self._target(request.server)
                 async with connected(target.host) as shell:
-                    return await inspect(shell, target.restart)
+                    return await _look(shell, target.restart, request)
 
     @activity.defn
     async def restart_server(self, order: RestartOrder) -> RestartResult:
@@ -142,7 +146,9 @@ class _Departure:
         try:
             completed = await shell.act(restart_argv(restart), limits, self._last_look)
         except LostTrackError as problem:
-            result = RestartResult(effect=Effect.UNKNOWN, detail=str(problem)[:500])
+            result = RestartResult(
+                effect=Effect.UNKNOWN, detail=str(problem)[:500], hung=problem.endless
+            )
         else:
             result = _result(completed)
         return result.model_copy(update={"settle_within": bound})
@@ -156,6 +162,16 @@ class _Departure:
         self.left = True
 
 
+async def _look(shell: Shell, restart: Restart, request: HostRequest) -> HostState:
+    state = await inspect(shell, restart)
+    hindrance = ""
+    if state.status is HostStatus.RUNNING and request.before_restart:
+        hindrance = await what_hinders(shell, restart)
+    if state.status is HostStatus.RUNNING and request.closely:
+        hindrance = await cannot_be_killed(shell, restart)
+    return state.model_copy(update={"hindrance": hindrance[:1000]})
+
+
 def _result(completed: Completed) -> RestartResult:
     said = completed.reply.tail(400)
     match completed.status:
@@ -167,7 +183,9 @@ def _result(completed: Completed) -> RestartResult:
             )
         case status:
             return RestartResult(
-                effect=Effect.FAILED, detail=f"the command ended with status {status}: {said}"
+                effect=Effect.FAILED,
+                detail=f"the command ended with status {status}: {said}",
+                hung=could_not_be_killed(completed.reply),
             )
 
 

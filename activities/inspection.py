@@ -33,20 +33,20 @@ async def _inspect(shell: Shell, restart: Restart) -> HostState:
     match restart:
         case DockerRestart():
             argv = container_argv(restart.program, restart.name)
-            return container_state(await _look(shell, argv))
+            return container_state(await look(shell, argv))
         case ComposeRestart():
-            container = service_container(await _look(shell, find_argv(restart)))
+            container = service_container(await look(shell, find_argv(restart)))
             if container is None:
                 return HostState(
                     status=HostStatus.GONE, detail="there is no container of that service"
                 )
-            return container_state(await _look(shell, container_argv(restart.cli, container)))
+            return container_state(await look(shell, container_argv(restart.cli, container)))
         case SystemdRestart():
-            return unit_state(await _look(shell, unit_argv(restart)))
+            return unit_state(await look(shell, unit_argv(restart)))
         case CommandRestart():
             if not restart.identity:
                 return HostState(status=HostStatus.UNKNOWN, detail="no identity command is set")
-            return command_state(await _look(shell, restart.identity))
+            return command_state(await look(shell, restart.identity))
 
 
 async def service_of(shell: Shell, restart: ComposeRestart) -> str | None:
@@ -56,12 +56,17 @@ async def service_of(shell: Shell, restart: ComposeRestart) -> str | None:
         NotSentError: the host can't say.
     """
     try:
-        return service_container(await _look(shell, find_argv(restart)))
+        return service_container(await look(shell, find_argv(restart)))
     except ReplyError as problem:
         raise NotSentError(problem.kind, str(problem)) from None
 
 
-async def _look(shell: Shell, argv: Argv) -> Reply:
+async def look(shell: Shell, argv: Argv) -> Reply:
+    """Run a command that only looks, and is quick.
+
+    Raises:
+        NotSentError: its end was not seen, or it printed far too much.
+    """
     try:
         completed = await shell.run(argv, _LOOK)
     except LostTrackError as problem:

@@ -27,7 +27,14 @@ _LINGER = 1.0
 
 
 class LostTrackError(Exception):
-    """The command may have run: it went out, and its end was not seen."""
+    """The command may have run: it went out, and its end was not seen.
+
+    ``endless``: the line held, and the command did not end within its bound.
+    """
+
+    def __init__(self, message: str, *, endless: bool = False) -> None:
+        super().__init__(message)
+        self.endless = endless
 
 
 @dataclass(frozen=True)
@@ -125,7 +132,8 @@ class Shell:
             return NotSentError(HostErrorType.UNREACHABLE, f"{self._where}: {reason}")
         if isinstance(problem, TimeoutError):
             return LostTrackError(
-                f"{self._where}: no end of the command within {output.limits.seconds:g} s"
+                f"{self._where}: no end of the command within {output.limits.seconds:g} s",
+                endless=True,
             )
         if isinstance(problem, asyncssh.ChannelOpenError):
             return LostTrackError(f"{self._where}: the host refused the command, or cut it off")

@@ -40,6 +40,10 @@ _DENIED = re.compile(
     r"|interactive authentication required|not allowed to execute|not in the sudoers",
     re.IGNORECASE,
 )
+_UNKILLABLE = re.compile(
+    r"did not receive an exit event|cannot kill container|could not kill|given PID did not die",
+    re.IGNORECASE,
+)
 _NOT_SYSTEMD = re.compile(r"not been booted with systemd", re.IGNORECASE)
 
 
@@ -138,6 +142,32 @@ def command_state(reply: Reply) -> HostState:
     return HostState(
         status=HostStatus.RUNNING, identity=COMMAND_IDENTITY, started=redact(line)[:200]
     )
+
+
+def pids(reply: Reply) -> list[int]:
+    """Read numbers of processes, one a line under a heading or none."""
+    return [int(line) for line in map(str.strip, reply.out.splitlines()) if line.isdecimal()]
+
+
+def why_alive(stats: Reply) -> str:
+    """Why processes outlive their SIGKILL, from their ``/proc/PID/stat``; empty where none does.
+
+    A program's name stands in brackets, and may hold brackets and spaces itself.
+    """
+    for line in stats.out.splitlines():
+        words = line.rpartition(")")[2].split()
+        if words[:1] == ["D"] and line[:1].isdecimal():
+            return (
+                f"process {line.split(maxsplit=1)[0]} is in uninterruptible sleep (state D): it"
+                " waits for a driver or a disk, and no signal reaches it. Mostly only a reboot of"
+                " the host ends it"
+            )
+    return ""
+
+
+def could_not_be_killed(reply: Reply) -> bool:
+    """Whether a command says itself that the process outlived its SIGKILL."""
+    return bool(_UNKILLABLE.search(reply.err))
 
 
 def container_time(text: str) -> datetime | None:

@@ -5,7 +5,7 @@ environment or configuration, where secrets lie.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from posixpath import normpath
 
@@ -44,6 +44,10 @@ _EVIDENCE = (
     '{"id":"{{.Id}}","image":{{json .Image}},"restarts":{{json .RestartCount}}'
     ',"state":{{json .State}}}'
 )
+_NEIGHBOUR = (
+    '{"id":"{{.Id}}","name":{{json .Name}},"network":{{json .HostConfig.NetworkMode}}'
+    ',"rm":{{json .HostConfig.AutoRemove}}}'
+)
 _LABEL = "com.docker.compose"
 
 
@@ -81,6 +85,44 @@ def find_argv(restart: ComposeRestart) -> Argv:
 
 def container_argv(program: Argv, container: str) -> Argv:
     return (*program, "inspect", "--type", "container", "--format", _STATE, container)
+
+
+def running_argv(program: Argv) -> Argv:
+    """Lists the full IDs of all containers that run, a line each."""
+    return (*program, "ps", "--quiet", "--no-trunc")
+
+
+def neighbours_argv(program: Argv, containers: Sequence[str]) -> Argv:
+    """Shows names and network modes of containers, as ``fleet.neighbours`` reads them."""
+    return (*program, "inspect", "--type", "container", "--format", _NEIGHBOUR, *containers)
+
+
+def pids_argv(restart: Restart, container: str | None) -> Argv | None:
+    """Lists the processes of a container by their numbers on the host; none where nobody can.
+
+    ``container`` is the container of a Compose service. A unit's are listed by ``cgroup_argv``.
+    """
+    match restart:
+        case DockerRestart():
+            asked = ("hpid",) if restart.kind == "podman" else ("-eo", "pid")
+            return (*restart.program, "top", restart.name, *asked)
+        case ComposeRestart() if container:
+            return (*restart.cli, "top", container, "-eo", "pid")
+    return None
+
+
+def cgroup_argv(restart: SystemdRestart) -> Argv:
+    """Prints the unit's control group, in whose file ``cgroup.procs`` its processes stand."""
+    return (*_systemctl(restart), "show", "--property=ControlGroup", "--value", "--", restart.unit)
+
+
+def members_argv(cgroup: str) -> Argv:
+    return ("cat", f"/sys/fs/cgroup{normpath(cgroup)}/cgroup.procs")
+
+
+def states_argv(pids: Sequence[int]) -> Argv:
+    """Prints the states of processes, as ``fleet.host_replies.why_alive`` reads them."""
+    return ("cat", *(f"/proc/{pid}/stat" for pid in pids))
 
 
 def unit_argv(restart: SystemdRestart) -> Argv:

@@ -90,24 +90,27 @@ def by_host(
     host: HostState, present: PresentPolicy, reading: Reading, standing: Standing
 ) -> Decision | None:
     """What the host forbids: we never start what somebody stopped, paused or replaced."""
-    if host.status in (HostStatus.STOPPED, HostStatus.PAUSED, HostStatus.GONE):
-        return Decision.end(
-            Outcome.HANDED_OVER, f"on the host it is {host.status}: somebody did that, not steady"
-        )
     if host.status is HostStatus.RESTARTING:
         return Decision(Next.BOOTING, "the host is restarting it already")
-    if host.status is HostStatus.UNKNOWN and not _has_no_identity(present):
-        return Decision.end(
-            Outcome.HANDED_OVER, f"the host does not say what runs there: {host.detail}"
-        )
-    if standing.seen is not None and standing.seen.identity and not host.same_object(standing.seen):
-        return Decision.end(Outcome.HANDED_OVER, "it was replaced while the incident was open")
+    why = _must_be_left(host, present, standing)
+    if why is not None:
+        return Decision.end(Outcome.HANDED_OVER, why)
     if _is_booting(host, reading, standing):
         return Decision(
             Next.BOOTING,
             "its process was started after the last heartbeat: it may still be loading",
         )
     return None
+
+
+def _must_be_left(host: HostState, present: PresentPolicy, standing: Standing) -> str | None:
+    if host.status in (HostStatus.STOPPED, HostStatus.PAUSED, HostStatus.GONE):
+        return f"on the host it is {host.status}: somebody did that, not steady"
+    if host.status is HostStatus.UNKNOWN and not _has_no_identity(present):
+        return f"the host does not say what runs there: {host.detail}"
+    if standing.seen is not None and standing.seen.identity and not host.same_object(standing.seen):
+        return "it was replaced while the incident was open"
+    return f"a restart would do harm: {host.hindrance}" if host.hindrance else None
 
 
 def _has_no_identity(present: PresentPolicy) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from simulator.engine import Container, Engine, NoSuchContainerError
 
 _FIELD = re.compile(r"{{\s*(?P<json>json\s+)?(?P<path>(?:\.\w+)+|\.)\s*}}")
+_FLAGS = frozenset({"--timestamps", "--all", "--no-trunc", "--quiet"})
 _DEFAULT_STOP_TIMEOUT = 10.0
 
 
@@ -35,12 +36,12 @@ async def run_docker(engine: Engine, argv: Sequence[str]) -> Answer:
         case "logs":
             return _logs(containers, options)
         case "ps":
-            return _ps(engine.containers)
+            return _ps(engine.containers, quiet="--quiet" in options)
     return Answer(err=f"docker: unknown command: docker {verb}\n", status=125)
 
 
 def _split(words: Sequence[str]) -> tuple[str, dict[str, str], list[str]]:
-    """Verb, options and names; every option but ``--timestamps`` and ``--all`` has a value."""
+    """Verb, options and names; every option that is not among ``_FLAGS`` has a value."""
     options: dict[str, str] = {}
     names: list[str] = []
     rest = iter(words[1:])
@@ -48,7 +49,7 @@ def _split(words: Sequence[str]) -> tuple[str, dict[str, str], list[str]]:
         option, equals, value = word.partition("=")
         if not word.startswith("-"):
             names.append(word)
-        elif equals or option in ("--timestamps", "--all", "--no-trunc"):
+        elif equals or option in _FLAGS:
             options[option] = value
         else:
             options[option] = next(rest, "")
@@ -79,7 +80,9 @@ def _logs(containers: Sequence[Container], options: dict[str, str]) -> Answer:
     return Answer("".join(f"{line}\n" for line in lines))
 
 
-def _ps(containers: Sequence[Container]) -> Answer:
+def _ps(containers: Sequence[Container], *, quiet: bool) -> Answer:
+    if quiet:
+        return Answer("".join(f"{one.identity}\n" for one in containers if one.is_running))
     rows = [
         f"{one.identity[:12]}   simulated-worker   {_status(one):<10}   {one.options.name}"
         for one in containers
@@ -99,6 +102,7 @@ def _described(container: Container) -> dict[str, Any]:
         "Name": f"/{container.options.name}",
         "Image": "sha256:" + "0" * 64,
         "RestartCount": 0,
+        "HostConfig": {"AutoRemove": False, "NetworkMode": "bridge"},
         "State": {
             "Status": _status(container),
             "Running": container.is_running,

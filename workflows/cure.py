@@ -45,10 +45,14 @@ class Restarted:
 
 @dataclass(frozen=True)
 class NoEffect:
-    """The command was sent and the old process still runs, or nobody can tell."""
+    """The command was sent and the old process still runs, or nobody can tell.
+
+    ``proved``: it surely had no effect. ``final``: another try would come to the same.
+    """
 
     why: str
     proved: bool
+    final: bool = False
 
 
 class Cure:
@@ -77,11 +81,11 @@ class Cure:
         self._book.enter(Phase.SETTLING, "the host is asked what runs there now", until)
         host = None
         while True:
-            host = await self._look("did the command take effect?") or host
+            host = await self._look("did the command take effect?", closely=result.hung) or host
             if host is not None and _took_effect(before, host):
                 self._book.note("the host shows a new process: the restart took effect")
                 return Restarted(workflow.now(), host)
-            if result.effect is Effect.FAILED and host is not None:
+            if result.effect is Effect.FAILED and host is not None and not result.hung:
                 break
             if workflow.now() >= until or not before.identity:
                 break
@@ -126,9 +130,9 @@ class Cure:
             return False, "it is still loading"
         return verified(facts.host, done.after, host, finding)
 
-    async def _look(self, why: str) -> HostState | None:
+    async def _look(self, why: str, *, closely: bool = False) -> HostState | None:
         try:
-            return await self._case.hands.inspect(why)
+            return await self._case.hands.inspect(why, closely=closely)
         except HostTrouble as problem:
             self._book.note(f"the host could not be asked: {problem}")
             return None
@@ -155,6 +159,11 @@ def _no_effect(before: HostState, host: HostState | None, result: RestartResult)
         )
     if host.status not in (HostStatus.RUNNING, HostStatus.UNKNOWN):
         return NoEffect(f"after the command the host shows it {host.status}{said}", proved=False)
+    if host.same_process(before) and result.hung:
+        why = host.hindrance or "the host does not say why"
+        return NoEffect(
+            f"the process could not be ended, and runs on: {why}{said}", proved=False, final=True
+        )
     if host.same_process(before):
         proved = result.effect is Effect.FAILED
         return NoEffect(f"the command did not restart it{said}", proved=proved)

@@ -161,7 +161,9 @@ class Decide:
         if decision is not None:
             return decision, None
         try:
-            host = await self._case.hands.inspect("the last look before the command")
+            host = await self._case.hands.inspect(
+                "the last look before the command", before_restart=True
+            )
         except HostTrouble as problem:
             return Decision.end(Outcome.RESTART_FAILED, f"the host: {problem}"), None
         facts = Facts(asked, present, spec, reading, host)

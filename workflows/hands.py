@@ -37,6 +37,7 @@ with workflow.unsafe.imports_passed_through():
         Evidence,
         EvidenceRequest,
         HostErrorType,
+        HostRequest,
         HostState,
         RestartOrder,
         RestartResult,
@@ -110,8 +111,10 @@ class Hands:
         except ActivityError as problem:
             return unreadable(self._server, asked, f"steady could not read it: {_said(problem)}")
 
-    async def inspect(self, why: str) -> HostState:
-        """Ask the host what runs there.
+    async def inspect(
+        self, why: str, *, before_restart: bool = False, closely: bool = False
+    ) -> HostState:
+        """Ask the host what runs there, and what else a restart would hit or why it still lives.
 
         Raises:
             HostTrouble: it can't be asked.
@@ -119,7 +122,7 @@ class Hands:
         try:
             return await self._do(
                 HostActivities.inspect_host,
-                ServerRequest(server=self._server),
+                HostRequest(server=self._server, before_restart=before_restart, closely=closely),
                 summary=f"ask the host: {why}",
                 bound=timedelta(seconds=60),
             )

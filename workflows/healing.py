@@ -209,7 +209,9 @@ class Healing:
             await telling
         if isinstance(done, NoEffect):
             self._proved_harmless = done.proved
-            return Decision.end(Outcome.RESTART_FAILED, done.why)
+            # What can't be ended is not tried again: only a person can help.
+            outcome = Outcome.HANDED_OVER if done.final else Outcome.RESTART_FAILED
+            return Decision.end(outcome, done.why)
         return await self._verify(facts, done)
 
     async def _take(self, facts: Facts) -> str | None:

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from pydantic import AwareDatetime, Field
 
-from fleet.contracts.names import Message
+from fleet.contracts.names import Message, ServerRequest
 from fleet.durations import Duration
 
 
@@ -24,7 +24,8 @@ class HostState(Message):
     ``identity`` names the object and ``started`` its present process, in the host's own words that
     are compared and never parsed for a decision: a container's ID and start time, a unit's name and
     invocation ID, the line that a command's ``identity`` prints. ``started_at`` is the start read
-    as a time, by the host's clock, where it can be.
+    as a time, by the host's clock, where it can be. ``hindrance`` is the answer to what a
+    ``HostRequest`` asked beyond that, for a person; empty where nothing is in the way.
     """
 
     status: HostStatus
@@ -32,6 +33,7 @@ class HostState(Message):
     started: str = ""
     started_at: AwareDatetime | None = None
     detail: str = Field(default="", max_length=500)
+    hindrance: str = Field(default="", max_length=1000)
 
     def same_process(self, other: "HostState") -> bool:
         return bool(self.identity) and (self.identity, self.started) == (
@@ -42,6 +44,17 @@ class HostState(Message):
     def same_object(self, other: "HostState") -> bool:
         """The same container or unit, whatever process runs in it now."""
         return self.identity == other.identity
+
+
+class HostRequest(ServerRequest):
+    """A look at the process behind a server.
+
+    ``before_restart`` asks as well what else a restart would hit; ``closely``, after a command that
+    did not end, why the process still lives.
+    """
+
+    before_restart: bool = False
+    closely: bool = False
 
 
 class RestartOrder(Message):
@@ -62,12 +75,14 @@ class RestartResult(Message):
     """What became of a command that was sent.
 
     ``UNKNOWN`` means that the connection was lost after the command went out: never *failed*. It is
-    settled by looking at the host.
+    settled by looking at the host. ``hung``: the command did not end within its bound, or says
+    itself that the process could not be killed.
     """
 
     effect: Effect
     detail: str = Field(default="", max_length=500)
     settle_within: Duration = timedelta(seconds=60)
+    hung: bool = False
 
 
 class HostErrorType(StrEnum):

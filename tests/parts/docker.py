@@ -63,10 +63,11 @@ class Docker:
         labels: Mapping[str, str] | None = None,
         mounts: Sequence[Path] = (),
         options: Sequence[str] = (),
+        network: str = "host",
     ) -> str:
         """Start a container and return its ID. ``mounts`` are folders it may write to."""
         borrowed = [Path(place) for place in (*_BORROWED, sys.base_prefix, sys.prefix)]
-        arguments = ["run", "--detach", "--name", name, "--network", "host"]
+        arguments = ["run", "--detach", "--name", name, "--network", network]
         for place in dict.fromkeys(borrowed):
             if place.exists():
                 arguments += ["--volume", f"{place}:{place}:ro"]

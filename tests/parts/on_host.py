@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -16,11 +17,11 @@ from fleet.contracts.host import (
     Evidence,
     EvidenceRequest,
     HostErrorType,
+    HostRequest,
     HostState,
     RestartOrder,
     RestartResult,
 )
-from fleet.contracts.names import ServerRequest
 from fleet.policy import Policy
 from fleet.sources import RedisSource
 
@@ -68,10 +69,9 @@ class OnHost:
     def heartbeat_timeout(self, span: timedelta) -> None:
         self.environment.info = replace(self.environment.info, heartbeat_timeout=span)
 
-    async def inspect(self) -> HostState:
-        return await self.environment.run(
-            self.activities.inspect_host, ServerRequest(server="gpu-1")
-        )
+    async def inspect(self, **asked: Any) -> HostState:
+        request = HostRequest(server="gpu-1", **asked)
+        return await self.environment.run(self.activities.inspect_host, request)
 
     async def restart(self, expected: HostState) -> RestartResult:
         order = RestartOrder(server="gpu-1", expected=expected, key="k1")

@@ -24,6 +24,7 @@ from fleet.contracts.host import (
     Evidence,
     EvidenceRequest,
     HostErrorType,
+    HostRequest,
     HostState,
     HostStatus,
     RestartOrder,
@@ -63,6 +64,8 @@ class World:
         self.unreachable = False
         self.effect = Effect.DONE
         self.takes_effect = True
+        self.command_hangs = False
+        self.hindrance = ""
         self.restarts: list[datetime] = []
         self.evidence: list[str] = []
         self.told: list[AlertMessage] = []
@@ -220,10 +223,11 @@ class World:
         return self._reading(await self.now())
 
     @activity.defn
-    async def inspect_host(self, request: ServerRequest) -> HostState:
+    async def inspect_host(self, request: HostRequest) -> HostState:
         await self._answer("inspect_host")
         self._reach()
-        return self._host()
+        asked = request.before_restart or request.closely
+        return self._host().model_copy(update={"hindrance": self.hindrance if asked else ""})
 
     @activity.defn
     async def collect_evidence(self, request: EvidenceRequest) -> Evidence:
@@ -244,7 +248,9 @@ class World:
             self.restarts.append(at)
         if self.takes_effect and self.effect is not Effect.FAILED:
             self._restarted(at)
-        return RestartResult(effect=self.effect, settle_within=timedelta(seconds=30))
+        return RestartResult(
+            effect=self.effect, settle_within=timedelta(seconds=30), hung=self.command_hangs
+        )
 
     def _reach(self) -> None:
         if self.unreachable:

@@ -27,6 +27,7 @@ README = (ROOT / "README.md").read_text()
 INCIDENT = (ROOT / "docs" / "incident.md").read_text()
 PAGES = {
     "README.md": README,
+    "docs/actions.md": (ROOT / "docs" / "actions.md").read_text(),
     "docs/incident.md": INCIDENT,
     "docs/monitoring.md": (ROOT / "docs" / "monitoring.md").read_text(),
 }

@@ -14,9 +14,12 @@ from fleet.host_replies import (
     command_state,
     container_state,
     container_time,
+    could_not_be_killed,
+    pids,
     service_container,
     unit_state,
     unit_time,
+    why_alive,
 )
 
 ID = "8ad665e46fdeaefd20108ec89880d2893e5d433926928fefcc8e775782add849"
@@ -237,3 +240,36 @@ def test_an_identity_that_fails_or_is_empty_says_nothing(reply: Reply) -> None:
 
 def test_an_endless_identity_is_cut() -> None:
     assert len(command_state(Reply(0, "x" * 5000)).started) == 200
+
+
+STAT = "4711 (my (odd) name) {} 1 4711 4711 0 -1 4194560 1 2 3\n"
+
+
+def test_a_process_that_no_signal_reaches_is_named() -> None:
+    stats = STAT.format("S") + STAT.format("D").replace("4711", "4712", 1)
+    assert why_alive(Reply(0, stats)).startswith("process 4712 is in uninterruptible sleep")
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "\n", "7 (a) ", STAT.format("R"), ") D"])
+def test_processes_that_can_be_killed_or_are_gone_are_not_named(text: str) -> None:
+    assert why_alive(Reply(1, text)) == ""
+
+
+def test_numbers_of_processes_are_read_under_a_heading_or_none() -> None:
+    assert pids(Reply(0, "    PID\n  41\n7\n")) == [41, 7]
+    assert pids(Reply(1, "", "no such container")) == []
+
+
+@pytest.mark.parametrize(
+    ("complaint", "is_so"),
+    [
+        (
+            "Cannot restart vllm: tried to kill container, but did not receive an exit event",
+            True,
+        ),
+        ("Error: given PID did not die within timeout", True),
+        ("Error response from daemon: no space left on device", False),
+    ],
+)
+def test_an_engine_that_could_not_kill_says_so(complaint: str, is_so: bool) -> None:
+    assert could_not_be_killed(Reply(1, "", complaint)) is is_so

@@ -1,0 +1,55 @@
+"""Asks a container engine what else a restart would hit."""
+
+from collections.abc import Sequence
+
+from activities.inspection import look, service_of
+from activities.ssh import Shell
+from activities.ssh_trust import NotSentError
+from fleet.actions import ComposeRestart, DockerRestart, Restart
+from fleet.host_replies import Reply, ReplyError, succeeded
+from fleet.hosts import Argv, neighbours_argv, running_argv
+from fleet.neighbours import Neighbour, hindrance, neighbours
+
+
+async def what_hinders(shell: Shell, restart: Restart) -> str:
+    """Why a restart of the container would do harm; empty where it would not, as far as one sees.
+
+    Who may not list all containers, by a rule for one container only, sees just its own.
+
+    Raises:
+        NotSentError: the host can't say what the container itself is like.
+    """
+    match restart:
+        case DockerRestart():
+            return await _of(shell, restart.program, [restart.name])
+        case ComposeRestart():
+            container = await service_of(shell, restart)
+            return await _of(shell, restart.cli, [container]) if container else ""
+    return ""
+
+
+async def _of(shell: Shell, program: Argv, containers: Sequence[str]) -> str:
+    try:
+        reply = await look(shell, neighbours_argv(program, containers))
+        succeeded(reply, "the container engine")
+        own = neighbours(reply)
+        return hindrance(own, await _running(shell, program))
+    except ReplyError as problem:
+        raise NotSentError(problem.kind, str(problem)) from None
+
+
+async def _running(shell: Shell, program: Argv) -> list[Neighbour]:
+    listed = await _allowed(shell, running_argv(program))
+    ids = listed.out.split() if listed is not None else []
+    shown = await _allowed(shell, neighbours_argv(program, ids)) if ids else None
+    return neighbours(shown) if shown is not None else []
+
+
+async def _allowed(shell: Shell, argv: Argv) -> Reply | None:
+    """The answer; none where this user may not ask for it."""
+    try:
+        reply = await look(shell, argv)
+    except NotSentError:
+        return None
+    # Of a list in which one went away meanwhile the others are shown, with status 1.
+    return reply if reply.status == 0 or reply.out.strip() else None
