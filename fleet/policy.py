@@ -129,6 +129,8 @@ class Thresholds(BaseModel):
         parse("60m"),
     )
 
+    unattended_after: Positive = parse("1h")
+
 
 class Policy(Thresholds):
     """The thresholds of one server, which fit together."""

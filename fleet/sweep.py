@@ -161,7 +161,8 @@ def _judge(reading: Reading, seen: SweepReadings, before: SweepResult | None, ru
     pause = seen.paused.get(reading.server)
     paused = pause is not None and pause.until > reading.at
     owed = _is_owed(memory, then)
-    quiet = paused or _is_off_on_purpose(memory, policy) or finding.verdict is not memory.verdict
+    off = memory.verdict is not None and is_off_on_purpose(memory.verdict, policy)
+    quiet = paused or off or finding.verdict is not memory.verdict
     return _Judged(
         reading=reading,
         finding=finding,
@@ -181,8 +182,9 @@ def _is_owed(memory: Memory, then: Memory | None) -> bool:
     return then is None or then.verdict is not memory.verdict or then.owed > 0
 
 
-def _is_off_on_purpose(memory: Memory, policy: Policy) -> bool:
-    return policy.expected_off and memory.verdict in _OFF_LOOKS_LIKE
+def is_off_on_purpose(verdict: Verdict, policy: Policy) -> bool:
+    """Whether a machine that may be off shows just what one shows that is."""
+    return policy.expected_off and verdict in _OFF_LOOKS_LIKE
 
 
 def is_too_old(asked: datetime, now: datetime, seen: SweepReadings) -> bool:

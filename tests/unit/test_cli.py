@@ -290,6 +290,11 @@ class TestAudit:
         assert "silent has no owner" in ended.stderr
         assert any(line.split()[:2] == ["silent", "nobody"] for line in ended.stdout.splitlines())
 
+    def test_of_what_is_live_is_of_no_file(self, tmp_path: Path) -> None:
+        ended = steady("audit", "--live", write_fleet(tmp_path))
+        assert ended.exit_code == Exit.WRONG_INPUT
+        assert ended.stderr == "--live is of the fleet in force: leave FILE out\n"
+
     def test_without_temporal_it_is_the_general_table_and_no_yes(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from worker.commands.exits import Exit
+from worker.commands.exits import Exit, Stop
 from worker.commands.options import AsJson
 from worker.errors import SettingError, SetupError
 
 if TYPE_CHECKING:
     from fleet.audit import Row
     from fleet.config import Fleet
+    from worker.unattended import LiveAudit
 
 
 def audit(
@@ -20,6 +21,9 @@ def audit(
         Path | None,
         typer.Argument(metavar="FILE", help="A fleet file. Without it, the fleet in force."),
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="List what is bad now and nobody acts on.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print each verdict that the fleet's detectors can give, who acts on it, and why.
@@ -29,9 +33,21 @@ def audit(
     one, and where no fleet was applied yet, the table is the general one; so it is where the fleet
     could not be asked for, and then the exit code is 3.
 
+    With --live, each server of the fleet in force that has been bad for longer than its
+    unattended_after (1h) while nothing was done for as long: no restart is under way or due, no
+    message arrived, nobody has paused it; and those that no sweep has looked at for that long. The
+    exit code is 1 where there is one.
+
     JSON: fleet (its name, or null), ok, verdicts: each with verdict, owner (null: nobody),
-    through, why, servers.
+    through, why, servers. With --live: at, fleet, ok; unattended: each with server, verdict, since,
+    acted_at (null: never), why; blind: each with shard, servers, since, why; problems: what could
+    not be read.
     """
+    if live:
+        if file is not None:
+            raise Stop("--live is of the fleet in force: leave FILE out", Exit.WRONG_INPUT)
+        _print_live(as_json=as_json)
+        return
     from fleet import audit as table
     from worker.render import as_json as print_json
     from worker.render import console, remark
@@ -63,6 +79,45 @@ def audit(
         raise typer.Exit(Exit.NO)
     if unasked is not None:
         raise unasked
+
+
+def _print_live(*, as_json: bool) -> None:
+    from worker.client import with_temporal
+    from worker.render import as_json as print_json
+    from worker.render import console, remark, say
+
+    found = with_temporal(_live)
+    if as_json:
+        print_json({**found.model_dump(mode="json"), "ok": found.ok})
+    elif found.ok:
+        say("every server that is bad has somebody who acts on it")
+    else:
+        console().print(_live_table(found))
+    for problem in found.problems:
+        remark(problem)
+    if not found.ok:
+        raise typer.Exit(Exit.NO)
+
+
+async def _live(client: Any) -> "LiveAudit":
+    from worker.client import applied
+    from worker.sweeps import SweepReader
+    from worker.unattended import Auditor
+
+    state, fleet = await applied(client)
+    return await Auditor(client).look(state, fleet, await SweepReader(client).fetch())
+
+
+def _live_table(found: "LiveAudit") -> Any:
+    from fleet.durations import brief
+    from worker.render import table
+
+    shown = table("server", "verdict", "for", "why nobody acts")
+    for each in found.unattended:
+        shown.add_row(each.server, each.verdict, brief(found.at - each.since), each.why)
+    for blind in found.blind:
+        shown.add_row(_few(blind.servers, 0), "not seen", brief(found.at - blind.since), blind.why)
+    return shown
 
 
 def _fleet(file: Path | None) -> "Fleet | None":
