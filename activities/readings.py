@@ -1,4 +1,4 @@
-"""Looking at servers: a heartbeat record or a status URL each, side by side, and never acting."""
+"""Looking at servers: a record, a status URL or an engine's page each, side by side."""
 
 import asyncio
 import traceback
@@ -10,15 +10,18 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.answers import BadAnswer, NoAnswer
+from activities.engine_pages import EnginePages
 from activities.pulse import pulse
 from activities.status import StatusPages
 from activities.stores import Stores
-from fleet.config import RedisSource, ServerSpec
+from fleet.config import RedisSource, ServerSpec, StatusSource, VllmSource
 from fleet.contracts.fleet import PresentPolicy, ShardSlice
+from fleet.contracts.guard import GuardState
 from fleet.contracts.host import HostErrorType
 from fleet.contracts.names import ServerRequest
 from fleet.contracts.sweep import SweepReadings, SweepRequest
 from fleet.durations import show
+from fleet.engines.reading import Page
 from fleet.policy import Policy
 from fleet.readings import Reading, missing, unreadable
 from fleet.records import from_json, from_record
@@ -27,6 +30,8 @@ _AT_ONCE = 200
 
 #: Time for a whole shard, well within the time-out that `HealthSweep` sets on the activity.
 _SHARD_WITHIN = timedelta(seconds=20)
+
+_GUARD_WITHIN = timedelta(seconds=3)
 
 _log = structlog.get_logger()
 
@@ -39,13 +44,26 @@ class Policies(Protocol):
     async def shard(self, number: int, /) -> ShardSlice: ...
 
 
-class ReadingActivities:
-    """Activities that read. ``embedded_store`` is the URL of steady's own Valkey, where it runs."""
+class Guards(Protocol):
+    """The part of ``GuardReader`` that reading needs."""
 
-    def __init__(self, policies: Policies, embedded_store: str | None) -> None:
+    async def state(self, server: str, /) -> GuardState | None: ...
+
+
+class ReadingActivities:
+    """Activities that read. ``embedded_store`` is the URL of steady's own Valkey, where it runs.
+
+    ``guards`` are asked when steady last restarted an engine whose port is closed.
+    """
+
+    def __init__(
+        self, policies: Policies, embedded_store: str | None, guards: Guards | None = None
+    ) -> None:
         self._policies = policies
+        self._guards = guards
         self._stores = Stores(embedded_store)
         self._pages = StatusPages()
+        self._engines = EnginePages()
 
     @activity.defn
     async def read_shard(self, request: SweepRequest) -> SweepReadings:
@@ -83,10 +101,14 @@ class ReadingActivities:
         """Close the connections to the stores."""
         await self._stores.close()
         await self._pages.close()
+        await self._engines.close()
 
     async def _look(self, spec: ServerSpec, longest: timedelta | None = None) -> Reading:
         """Read one server within its source's time-out, and within ``longest``."""
         limit = min(spec.source.timeout, longest or spec.source.timeout)
+        if isinstance(spec.source, VllmSource):
+            reading = await self._engines.look(spec.name, spec.source, limit)
+            return await self._with_restart(reading)
         try:
             async with asyncio.timeout(limit.total_seconds()):
                 return await self._read(spec)
@@ -101,10 +123,26 @@ class ReadingActivities:
             _log.error("a reading failed", server=spec.name, error=kind, place=_place(problem))
             return unreadable(spec.name, _now(), f"steady failed to read it ({kind})")
 
+    async def _with_restart(self, reading: Reading) -> Reading:
+        """Say when steady restarted it, where its port is closed: it may be loading since."""
+        engine = reading.engine
+        if self._guards is None or engine is None or engine.page is not Page.REFUSED:
+            return reading
+        try:
+            async with asyncio.timeout(_GUARD_WITHIN.total_seconds()):
+                guard = await self._guards.state(reading.server)
+        except Exception as problem:  # noqa: BLE001 - then it is what it looks like: missing
+            _log.warning("a guard was not asked", server=reading.server, error=repr(problem)[:200])
+            return reading
+        last = max((take.at for take in guard.takes), default=None) if guard is not None else None
+        known = engine.model_copy(update={"restarted_at": last})
+        return reading.model_copy(update={"engine": known})
+
     async def _read(self, spec: ServerSpec) -> Reading:
         source = spec.source
-        if not isinstance(source, RedisSource):
+        if isinstance(source, StatusSource):
             return from_json(spec.name, await self._pages.read(source), source, _now())
+        assert isinstance(source, RedisSource)
         if source.format == "json":
             raw = await self._stores.read_text(source, spec.store)
             return from_json(spec.name, raw, source, _now())

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from fleet import verdicts
 from fleet.config import Fleet, Server
+from fleet.engine_sources import Source, VllmSource
 from fleet.policy import Mode, Policy
-from fleet.sources import Source
 from fleet.verdicts import Owner, Ownership, Verdict
 
 
@@ -45,8 +45,7 @@ def ownerless(rows: list[Row]) -> list[Row]:
 
 def detector(source: Source) -> str:
     """Which detector judges a source: a record is judged alike wherever it lies."""
-    del source
-    return "heartbeat"
+    return "engine" if isinstance(source, VllmSource) else "heartbeat"
 
 
 def _given(server: Server, policy: Policy) -> Iterator[Verdict]:

@@ -28,18 +28,17 @@ from fleet.actions import (
     target,
 )
 from fleet.durations import Duration, parse, within
+from fleet.engine_sources import Source, VllmSource, record
 from fleet.policy import STRICT, Policy, merged, normal
 from fleet.refusal import Refusal, raise_all
 from fleet.sources import (
     RecordFields,
     RedisSource,
     SecretRef,
-    Source,
     StateWords,
     StatusSource,
     Store,
     checked_url,
-    record,
 )
 
 __all__ = [
@@ -62,6 +61,7 @@ __all__ = [
     "StatusSource",
     "Store",
     "SystemdRestart",
+    "VllmSource",
 ]
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
@@ -112,6 +112,7 @@ class FleetSection(BaseModel):
         examples=["gpu-farm"],
     )
     sweep_every: Annotated[Duration, within("1s", "1h")] = parse("30s")
+    probe_every: Annotated[Duration, within("1s", "1d")] = parse("5m")
     shard_size: int = Field(default=100, ge=1, le=500, strict=True)
     temporal_ui: str | None = None
 
@@ -182,7 +183,7 @@ class Fleet(BaseModel):
         for name, server in self.servers.items():
             first = seen.setdefault(record(server.source), name)
             if first != name:
-                key = "url" if isinstance(server.source, StatusSource) else "key"
+                key = "key" if isinstance(server.source, RedisSource) else "url"
                 yield Refusal(
                     ("servers", name, "source", key),
                     f"is the same record as servers.{first}.source.{key}, which can't tell two"

@@ -15,7 +15,7 @@ from fleet.contracts.remediation import Moment, Phase, RemediationStatus
 from fleet.contracts.sweep import SweepResult
 from fleet.durations import brief
 from fleet.remediation import MEANING
-from fleet.verdicts import ACTIONABLE, GOOD
+from fleet.verdicts import FOR_REMEDIATION, GOOD
 
 #: Characters of a page, percent-encoded: common proxies take 8 KB for a URL.
 _MOST_ENCODED = 7000
@@ -50,7 +50,7 @@ def sweep(result: SweepResult, namespace: str) -> str:
     whys = {name: plain(why) for name, why in result.whys.items()}
     bad = [
         f"- `{name}` **{memory.verdict}** since {utc(memory.since)}: {whys.get(name, '')}"
-        + (f", {link(remediation_id(name), namespace)}" if memory.verdict in ACTIONABLE else "")
+        + (f", {_incident(name, namespace)}" if memory.verdict in FOR_REMEDIATION else "")
         for name, memory in sorted(result.servers.items())
         if memory.verdict is not None and memory.verdict not in GOOD
     ]
@@ -62,6 +62,10 @@ def sweep(result: SweepResult, namespace: str) -> str:
     count = many(len(result.servers), "server")
     head = f"**{count}**, {len(bad)} not well, {len(doubted)} in doubt"
     return page([f"{head} (fleet version {result.version})", ""], [*bad, *doubted])
+
+
+def _incident(server: str, namespace: str) -> str:
+    return link(remediation_id(server), namespace)
 
 
 def page(head: Sequence[str], rows: Sequence[str]) -> str:

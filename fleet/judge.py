@@ -53,6 +53,7 @@ class Memory(BaseModel):
     that it was seen by a sweep that only looked. ``beat`` is the last heartbeat that was read.
     ``progress`` and ``process`` are digests. ``moved`` is when the progress marker last changed
     during work, and ``loading`` when the present load was first seen, by the observer's clock.
+    ``engine`` is the last sighting of an engine server, and empty for all others.
     ``owed`` is 1 where the verdict is for people and a pause or ``expected_off`` kept it from them.
     """
 
@@ -70,6 +71,7 @@ class Memory(BaseModel):
     moved: AwareDatetime | None = None
     loading: AwareDatetime | None = None
     owed: int = Field(default=0, ge=0, le=1)
+    engine: str | None = Field(default=None, max_length=300)
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -185,12 +187,12 @@ def observe(
     if finding.verdict in GOOD:
         same = before is not None and before.verdict in GOOD
         since = before.since if same and before is not None else reading.at
-        return _with(memory, verdict=finding.verdict, since=since), finding
+        return with_known(memory, verdict=finding.verdict, since=since), finding
     if then is None:
-        return _only_looked(memory, before, reading, finding), finding
+        return only_looked(memory, before, reading, finding), finding
     if gap < interval * APART_INTERVALS and _says_nothing_new(then, reading, finding):
         return then, finding
-    return _counted(memory, then, reading, finding, policy), finding
+    return counted(memory, then, reading, finding, policy), finding
 
 
 def _says_nothing_new(before: Memory, reading: Reading, finding: Finding) -> bool:
@@ -202,9 +204,9 @@ def _remembered(reading: Reading, before: Memory | None, then: Memory | None) ->
     blank = Memory(at=reading.at.astimezone(UTC), since=reading.at.astimezone(UTC))
     if reading.status is not ReadStatus.OK or reading.heartbeat is None:
         known = ("beat", "progress", "process", "moved", "loading")
-        return _with(blank, **{name: getattr(before, name, None) for name in known})
+        return with_known(blank, **{name: getattr(before, name, None) for name in known})
     is_other = before is not None and _is_another_process(reading, before)
-    return _with(
+    return with_known(
         blank,
         beat=reading.heartbeat.astimezone(UTC),
         progress=_digest(reading.progress),
@@ -228,7 +230,7 @@ def _load_began(reading: Reading, before: Memory | None, now: Memory) -> AwareDa
     return before.loading if before is not None and before.loading else now.at
 
 
-def _only_looked(
+def only_looked(
     memory: Memory, before: Memory | None, reading: Reading, finding: Finding
 ) -> Memory:
     """Confirm nothing. What was seen both before and after the gap keeps its beginning.
@@ -237,29 +239,29 @@ def _only_looked(
     beginning only where the heartbeat proves that nothing happened in the gap.
     """
     if before is None:
-        return _with(memory, pending=finding.verdict)
+        return with_known(memory, pending=finding.verdict)
     known = {before.pending: before.first}
     known |= {before.verdict: before.since} if before.verdict is not None else {}
     is_proven = reading.heartbeat == before.beat
     needs_proof = finding.verdict in _AT_REST or finding.verdict is Verdict.ERROR
     first = known.get(finding.verdict) if is_proven or not needs_proof else None
-    return _with(memory, pending=finding.verdict, first=first)
+    return with_known(memory, pending=finding.verdict, first=first)
 
 
-def _counted(
+def counted(
     memory: Memory, before: Memory, reading: Reading, finding: Finding, policy: Policy
 ) -> Memory:
     anew = _moved(reading, before)
     held = None if anew and before.verdict in _AT_REST else before.verdict
     since = before.since if held is not None else memory.at
     if held is finding.verdict:
-        return _with(memory, verdict=held, since=since)
+        return with_known(memory, verdict=held, since=since)
     again = before.pending is finding.verdict and not (anew and finding.verdict in _AT_REST)
     count = before.count + 1 if again else 1
     first = before.first if again and before.first is not None else memory.at
     if count >= policy.observations:
-        return _with(memory, verdict=finding.verdict, since=first)
-    return _with(
+        return with_known(memory, verdict=finding.verdict, since=first)
+    return with_known(
         memory, verdict=held, since=since, pending=finding.verdict, first=first, count=count
     )
 
@@ -269,13 +271,13 @@ def unconfirmed(memory: Memory) -> Memory:
     with the same beginning.
     """
     if memory.verdict in GOOD:
-        return _with(memory, verdict=None)
-    return _with(
+        return with_known(memory, verdict=None)
+    return with_known(
         memory, verdict=None, pending=memory.verdict, first=memory.since, count=MOST_OBSERVATIONS
     )
 
 
-def _with(memory: Memory, **known: Any) -> Memory:
+def with_known(memory: Memory, **known: Any) -> Memory:
     return memory.model_copy(update=known)
 
 

@@ -113,6 +113,7 @@ class Thresholds(BaseModel):
     stalled_after: Switchable = parse("30m")
     reading_max_age: Positive = parse("60s")
     load_limit: Positive = parse("15m")
+    confirm_wait: Positive = parse("15s")
 
     persist_hung: Duration = parse("3m")
     persist_error: Duration = parse("30m")

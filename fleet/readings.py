@@ -6,6 +6,7 @@ from enum import StrEnum
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from fleet.durations import brief
+from fleet.engines.reading import EngineReading
 
 
 class ReadStatus(StrEnum):
@@ -25,7 +26,7 @@ class WorkState(StrEnum):
 
 
 class Reading(BaseModel):
-    """One look at a server's heartbeat record.
+    """One look at a server: its heartbeat record, or the page of its engine, which has ``engine``.
 
     ``at`` is the observer's clock; ``heartbeat`` is the worker's. ``process`` is whatever names the
     worker's process in its record (a start time, a PID), opaque. ``progress`` is opaque too: only a
@@ -44,6 +45,7 @@ class Reading(BaseModel):
     job: str | None = Field(default=None, max_length=80)
     process: str | None = Field(default=None, max_length=64)
     detail: str = Field(default="", max_length=300)
+    engine: EngineReading | None = None
 
     def age(self) -> float | None:
         """Seconds between the heartbeat (the worker's clock) and the reading (the observer's)."""
@@ -53,6 +55,8 @@ class Reading(BaseModel):
         """The reading in one phrase, for timelines and alerts."""
         if self.status is not ReadStatus.OK:
             return f"{self.status}: {self.detail}" if self.detail else str(self.status)
+        if self.engine is not None:
+            return self.engine.numbers() or self.detail
         job = f", job {self.job}" if self.job else ""
         return f"state {self.word or self.state}, {_beat(self.age())}{job}"
 

@@ -158,17 +158,6 @@ class StatusSource(_Record):
         return checked_url(url, ("http", "https"), 'token = { env = "VARIABLE" }')
 
 
-Source = Annotated[RedisSource | StatusSource, Field(discriminator="kind")]
-
-
-def record(source: Source) -> tuple[object, ...]:
-    """Which record is read: where it lies, and from which part of it; the same twice is one."""
-    parts = (source.fields.state, source.fields.heartbeat)
-    if isinstance(source, StatusSource):
-        return (source.url, *parts)
-    return (source.store, source.key, *parts)
-
-
 class Store(BaseModel):
     """A Redis or Valkey server with heartbeat records; it is only read."""
 

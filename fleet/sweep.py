@@ -8,10 +8,11 @@ from fleet.contracts.alerts import AlertMessage, Severity
 from fleet.contracts.guard import GuardState, Hold
 from fleet.contracts.names import incident_id
 from fleet.contracts.sweep import Observation, Report, SweepReadings, SweepResult
-from fleet.judge import Finding, Memory, observe, unconfirmed
+from fleet.judge import Finding, Memory, unconfirmed
+from fleet.observing import observe
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading
-from fleet.verdicts import ACTIONABLE, ALERT_ONLY, GOOD, OWNERS, Verdict
+from fleet.verdicts import ALERT_ONLY, FOR_REMEDIATION, GOOD, OWNERS, Verdict
 
 #: Verdicts that may wait until morning; every other one that only a person can mend pages.
 _CAN_WAIT = frozenset({Verdict.STALLED, Verdict.SKEWED})
@@ -71,7 +72,7 @@ def with_unsent(judgement: Judgement, unsent: Mapping[str, str]) -> Judgement:
 
 def _unreported(reports: list[Report], unsent: Mapping[str, str]) -> Iterator[AlertMessage]:
     for seen in (report.observation for report in reports):
-        if seen.server in unsent and seen.verdict in ACTIONABLE:
+        if seen.server in unsent and seen.verdict in FOR_REMEDIATION:
             yield AlertMessage(
                 server=seen.server,
                 incident=incident_id(seen.server, seen.since),
@@ -131,7 +132,7 @@ class _Judged:
         )
 
     def _reportable(self, verdict: Verdict) -> bool:
-        if verdict in ACTIONABLE:
+        if verdict in FOR_REMEDIATION:
             # A blink of another verdict must not be passed on under the confirmed one's name.
             return not self.paused and self.finding.verdict is verdict
         return self._changed

@@ -57,6 +57,8 @@ GOOD = frozenset(
     }
 )
 ACTIONABLE = frozenset({Verdict.HUNG, Verdict.ERROR, Verdict.STUCK, Verdict.UNRESPONSIVE})
+#: What a sweep reports to the server's remediation: what it acts on, and what it confirms first.
+FOR_REMEDIATION = ACTIONABLE | {Verdict.SUSPECT}
 ALERT_ONLY = frozenset(
     {
         Verdict.MISSING,
@@ -89,7 +91,7 @@ OWNERS: dict[Verdict, Ownership] = {
     Verdict.UNRESPONSIVE: _restart("an idle engine twice gave no short answer, and nothing moved"),
     Verdict.SUSPECT: _restart("one bad observation is confirmed before anything happens"),
     Verdict.MISSING: _person(
-        "no record: the power state is unknown, a restart may be useless or harmful"
+        "nothing is there: the power state is unknown, a restart may be useless or harmful"
     ),
     Verdict.SILENT: _person("the heartbeat stopped outside of work: maybe switched off on purpose"),
     Verdict.STALLED: _person(
@@ -118,6 +120,23 @@ GIVEN_BY: dict[str, frozenset[Verdict]] = {
             Verdict.STALLED,
             Verdict.SKEWED,
             Verdict.OVERDUE,
+            Verdict.UNREADABLE,
+        }
+    ),
+    "engine": frozenset(
+        {
+            Verdict.BUSY,
+            Verdict.IDLE,
+            Verdict.LOADING,
+            Verdict.RESTARTED,
+            Verdict.ASLEEP,
+            Verdict.SUSPECT,
+            Verdict.STUCK,
+            Verdict.UNRESPONSIVE,
+            Verdict.MISSING,
+            Verdict.OVERDUE,
+            Verdict.DEGRADED,
+            Verdict.UNPROVEN,
             Verdict.UNREADABLE,
         }
     ),

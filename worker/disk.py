@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import asyncssh
 
-from fleet.config import Fleet, Host, SecretRef, StatusSource
+from fleet.config import Fleet, Host, SecretRef, StatusSource, VllmSource
+from fleet.engine_sources import Source
 from fleet.refusal import Refusal
 
 #: Longer than any key or list of hosts that is meant.
@@ -40,11 +41,11 @@ def anchored(fleet: F, folder: Path) -> F:
     servers = {
         name: server.model_copy(
             update={
-                "source": server.source.model_copy(update={"token": secret(server.source.token)})
+                "source": server.source.model_copy(
+                    update={key: secret(ref) for key, ref in _source_secret(server.source)}
+                )
             }
         )
-        if isinstance(server.source, StatusSource)
-        else server
         for name, server in fleet.servers.items()
     }
     return fleet.model_copy(
@@ -100,8 +101,16 @@ def _secrets(fleet: Fleet) -> Iterator[tuple[tuple[str | int, ...], SecretRef]]:
         if store.password is not None:
             yield ("stores", name, "password"), store.password
     for name, server in fleet.servers.items():
-        if isinstance(server.source, StatusSource) and server.source.token is not None:
-            yield ("servers", name, "source", "token"), server.source.token
+        for key, ref in _source_secret(server.source):
+            yield ("servers", name, "source", key), ref
+
+
+def _source_secret(source: Source) -> Iterator[tuple[str, SecretRef]]:
+    """The secret that reading the source takes, with its key; none where it takes none."""
+    if isinstance(source, StatusSource) and source.token is not None:
+        yield "token", source.token
+    if isinstance(source, VllmSource) and source.api_key is not None:
+        yield "api_key", source.api_key
 
 
 def services(fleet: Fleet) -> Iterator[tuple[tuple[str | int, ...], SecretRef]]:

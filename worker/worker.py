@@ -9,7 +9,7 @@ from temporalio.worker import Interceptor, Worker
 
 from activities.alert_history import AlertHistory
 from activities.alerts import AlertActivities
-from activities.guards import GuardActivities
+from activities.guards import GuardActivities, GuardReader
 from activities.host import HostActivities
 from activities.policies import PolicyActivities, PolicyReader
 from activities.readings import ReadingActivities
@@ -43,7 +43,7 @@ def build_worker(
 ) -> Worker:
     """The worker, not yet running. A worker that was told to stop lets activities finish."""
     policies = PolicyReader(client)
-    readings = ReadingActivities(policies, settings.embedded_store)
+    readings = ReadingActivities(policies, settings.embedded_store, GuardReader(client))
     host = HostActivities(policies, settings.state_dir)
     guards = GuardActivities(client)
     alerts = AlertActivities(policies, AlertHistory(client))

@@ -25,6 +25,7 @@ from fleet.config import (
     StatusSource,
     Store,
     SystemdRestart,
+    VllmSource,
 )
 from fleet.policy import DailyBudget, Policy, RollingBudget
 from tests.parts.fleet_files import write_key
@@ -45,6 +46,7 @@ PLACES: dict[type[BaseModel], list[str]] = {
     Server: ["servers.gpu-1"],
     RedisSource: ["servers.gpu-1.source"],
     StatusSource: ["servers.gpu-2.source", "servers.gpu-1.source"],
+    VllmSource: ["servers.gpu-5.source"],
     RecordFields: ["servers.gpu-1.source.fields"],
     StateWords: ["servers.gpu-1.source.words"],
     DockerRestart: ["servers.gpu-1.restart"],
@@ -125,6 +127,8 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
         "username",
         "password",
         "token",
+        "api_key",
+        "model",
         "cli",
         "identity",
     }

@@ -1,0 +1,62 @@
+"""An engine's own pages as the place where a server is read, and every kind of place together."""
+
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field, field_validator
+
+from fleet.durations import Duration, parse, within
+from fleet.policy import STRICT
+from fleet.refusal import refusal
+from fleet.sources import RedisSource, SecretRef, StatusSource, checked_url
+
+#: Paths that people copy along with an address; the source names what lies before them.
+_PAGES = ("/metrics", "/v1", "/health", "/v1/models")
+
+
+class VllmSource(BaseModel):
+    """A vLLM server, by its base URL: its metrics are read, and it is asked only as a last resort.
+
+    ``request`` is what a short request looks like. ``probe`` says whether an idle engine is asked
+    now and then; a suspicion is asked about in any case.
+    """
+
+    model_config = STRICT
+
+    kind: Literal["vllm"] = "vllm"
+    url: str
+    api_key: SecretRef | None = None
+    model: str | None = Field(default=None, min_length=1, max_length=300)
+    request: Literal["completion", "chat", "embedding"] = "completion"
+    probe: bool = Field(default=True, strict=True)
+    deadline: Annotated[Duration, within("100ms", "10m")] = parse("60s")
+    timeout: Annotated[Duration, within("1ms", "5m")] = parse("5s")
+
+    @field_validator("url")
+    @classmethod
+    def _base(cls, url: str) -> str:
+        url = checked_url(url, ("http", "https"), 'api_key = { env = "VARIABLE" }')
+        parts = urlsplit(url)
+        if parts.query or parts.fragment:
+            raise refusal("the URL has more than a path", "end it before the ? or #")
+        path = parts.path.rstrip("/")
+        for page in _PAGES:
+            if path.endswith(page):
+                raise refusal(
+                    f"{page} is one of the server's pages", "write the URL that lies before it"
+                )
+        return url.rstrip("/")
+
+
+#: Every place at which a server can be read.
+Source = Annotated[RedisSource | StatusSource | VllmSource, Field(discriminator="kind")]
+
+
+def record(source: Source) -> tuple[object, ...]:
+    """What is read: where it lies, and from which part of it; the same twice is one."""
+    if isinstance(source, VllmSource):
+        return (source.url,)
+    parts = (source.fields.state, source.fields.heartbeat)
+    if isinstance(source, StatusSource):
+        return (source.url, *parts)
+    return (source.store, source.key, *parts)

@@ -1,0 +1,114 @@
+"""From readings of an engine to verdicts. Pure: the same readings say the same to every observer.
+
+One look proves no hang, and neither do two: work in flight that stands still is ``suspect``, which
+a remediation confirms. ``stuck`` and ``unresponsive`` are said there, after a request.
+"""
+
+from datetime import datetime, timedelta
+
+from fleet.durations import brief
+from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
+from fleet.engines.sighting import Sighting, compare
+from fleet.judge import Finding
+from fleet.policy import Policy
+from fleet.readings import Reading
+from fleet.verdicts import Verdict
+
+_UNSEEN = {
+    Page.BARE: Verdict.UNPROVEN,
+    Page.SLOW: Verdict.UNPROVEN,
+    Page.FAILING: Verdict.DEGRADED,
+    Page.UNREADABLE: Verdict.UNREADABLE,
+}
+
+_ANSWERED = {
+    Came.GIVEN: Verdict.IDLE,
+    Came.MOVED: Verdict.BUSY,
+    Came.BUSY: Verdict.BUSY,
+    Came.ASLEEP: Verdict.ASLEEP,
+    Came.NONE: Verdict.SUSPECT,
+    Came.FAILED: Verdict.DEGRADED,
+    Came.REFUSED: Verdict.UNPROVEN,
+    Came.ELSEWHERE: Verdict.UNPROVEN,
+}
+
+
+def find(
+    reading: Reading,
+    before: Sighting | None,
+    policy: Policy,
+    loading: datetime | None = None,
+) -> Finding:
+    """Judge one reading against the last look. ``loading`` is since when it has been loading."""
+    engine = reading.engine
+    if engine is None:
+        return Finding(verdict=Verdict.UNREADABLE, why=reading.detail or "no engine was read")
+    if engine.page is Page.REFUSED:
+        return _refused(reading, engine, policy)
+    if engine.page is Page.UNAVAILABLE:
+        return _unavailable(reading, policy, loading)
+    if engine.page is not Page.OK:
+        return Finding(verdict=_UNSEEN[engine.page], why=reading.detail or str(engine.page))
+    if engine.asleep:
+        return Finding(verdict=Verdict.ASLEEP, why=f"it sleeps: {engine.numbers()}")
+    return _by_answer(engine) or _by_movement(engine, before)
+
+
+def _by_answer(engine: EngineReading) -> Finding | None:
+    if engine.answer is None:
+        return None
+    verdict = _ANSWERED[engine.answer.came]
+    return Finding(verdict=verdict, why=f"{in_words(engine.answer)} ({engine.numbers()})"[:300])
+
+
+def _by_movement(engine: EngineReading, before: Sighting | None) -> Finding:
+    change = compare(engine, before)
+    if change.restarted:
+        return Finding(verdict=Verdict.RESTARTED, why=change.restarted)
+    if change.still:
+        return Finding(verdict=Verdict.SUSPECT, why=standing_still(change.still))
+    if not engine.in_flight:
+        return Finding(verdict=Verdict.IDLE, why=f"no work in flight: {engine.numbers()}"[:300])
+    seen = "a witness moved" if change.known else "the first look at it"
+    return Finding(verdict=Verdict.BUSY, why=f"{seen}: {engine.numbers()}"[:300])
+
+
+def standing_still(engines: tuple[EngineState, ...]) -> str:
+    """Which engines have work in flight and do not move, with their numbers."""
+    named = [f"engine {each.label or 0}: {each.numbers()}" for each in engines[:4]]
+    return f"work in flight, and no witness moved since the last look ({'; '.join(named)})"[:300]
+
+
+def _refused(reading: Reading, engine: EngineReading, policy: Policy) -> Finding:
+    """Where steady itself has just restarted it, a port that is not open yet is a load."""
+    since = reading.at - engine.restarted_at if engine.restarted_at is not None else None
+    if since is None or since < timedelta(0):
+        return Finding(verdict=Verdict.MISSING, why=reading.detail or "connection refused")
+    if since <= policy.load_limit:
+        return Finding(verdict=Verdict.LOADING, why=f"restarted {brief(since)} ago: it loads")
+    return Finding(verdict=Verdict.OVERDUE, why=f"not back {brief(since)} after its restart")
+
+
+def _unavailable(reading: Reading, policy: Policy, loading: datetime | None) -> Finding:
+    since = reading.at - (loading or reading.at)
+    said = f" ({reading.detail})" if reading.detail else ""
+    if since > policy.load_limit:
+        return Finding(verdict=Verdict.OVERDUE, why=f"loading for {brief(since)}{said}"[:300])
+    return Finding(verdict=Verdict.LOADING, why=f"it says that it is not ready yet{said}"[:300])
+
+
+def in_words(answer: Answer) -> str:
+    """What a short request came to, in one phrase."""
+    took = f"{answer.took:.1f} s" if answer.took is not None else "time"
+    said = f": {answer.detail}" if answer.detail else ""
+    words = {
+        Came.GIVEN: f"it answered a short request after {took}",
+        Came.NONE: f"a short request had no answer in {took}, and no witness moved",
+        Came.FAILED: f"it answered a short request with an error{said}",
+        Came.REFUSED: f"it could not be asked{said}",
+        Came.ELSEWHERE: f"another engine of this server answered in its place{said}",
+        Came.MOVED: f"a witness moved{said}",
+        Came.BUSY: f"it is at work{said}",
+        Came.ASLEEP: f"it is asleep or paused{said}",
+    }
+    return words[answer.came]

@@ -1,0 +1,107 @@
+"""What was seen of an engine: its page in a small form, and what a short request came to."""
+
+from enum import StrEnum
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+#: Engines of one page; more share no server.
+MOST_ENGINES = 64
+
+
+class Page(StrEnum):
+    """What became of the one GET. ``BARE`` is a page without the engine's own counters."""
+
+    OK = "ok"
+    BARE = "bare"
+    REFUSED = "refused"
+    SLOW = "slow"
+    UNAVAILABLE = "unavailable"
+    FAILING = "failing"
+    UNREADABLE = "unreadable"
+
+
+class Came(StrEnum):
+    """What became of one short request, or why none was sent.
+
+    ``GIVEN``: answered. ``MOVED``: a witness moved meanwhile. ``BUSY``: work is in flight, or it
+    says itself that it is full. ``ELSEWHERE``: another engine of the same server answered.
+    ``NONE``: no answer within the deadline. ``FAILED``: an error of the server's own. ``REFUSED``:
+    the request itself was not taken, which says nothing of the engine. ``ASLEEP``: never asked.
+    """
+
+    GIVEN = "given"
+    MOVED = "moved"
+    BUSY = "busy"
+    ELSEWHERE = "elsewhere"
+    NONE = "none"
+    FAILED = "failed"
+    REFUSED = "refused"
+    ASLEEP = "asleep"
+
+
+class Answer(BaseModel):
+    """``took`` is in seconds. ``sent`` is the number of requests that left for the engine."""
+
+    model_config = ConfigDict(frozen=True)
+
+    came: Came
+    detail: str = Field(default="", max_length=200)
+    took: float | None = None
+    sent: int = 0
+
+
+class EngineState(BaseModel):
+    """One engine of a page, a rank of a data-parallel server say. Witnesses go by short names."""
+
+    model_config = ConfigDict(frozen=True)
+
+    label: str = Field(default="", max_length=120)
+    running: float = 0
+    waiting: float = 0
+    steps: float | None = None
+    witnesses: dict[str, float] = {}
+    asleep: bool = False
+
+    @property
+    def in_flight(self) -> bool:
+        return self.running + self.waiting > 0
+
+    def numbers(self) -> str:
+        """The numbers that a verdict rests on, in one phrase."""
+        parts = [f"{self.running:g} running", f"{self.waiting:g} waiting"]
+        if self.steps is not None:
+            parts.append(f"step {self.steps:.0f}")
+        if (kv := self.witnesses.get("kv")) is not None:
+            parts.append(f"KV cache {kv:.2%}")
+        return ", ".join(parts)
+
+
+class EngineReading(BaseModel):
+    """One look at an engine server's page.
+
+    ``started`` is opaque, whatever the page says of its process's start. ``restarted_at`` is when
+    steady itself last restarted the server, where that was asked for. ``answer`` is there where a
+    short request was to be sent.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    profile: str
+    page: Page = Page.OK
+    started: str | None = Field(default=None, max_length=40)
+    engines: tuple[EngineState, ...] = Field(default=(), max_length=MOST_ENGINES)
+    restarted_at: AwareDatetime | None = None
+    answer: Answer | None = None
+
+    @property
+    def in_flight(self) -> bool:
+        return any(engine.in_flight for engine in self.engines)
+
+    @property
+    def asleep(self) -> bool:
+        return bool(self.engines) and all(engine.asleep for engine in self.engines)
+
+    def numbers(self) -> str:
+        if len(self.engines) == 1:
+            return self.engines[0].numbers()
+        return "; ".join(f"engine {each.label}: {each.numbers()}" for each in self.engines)
