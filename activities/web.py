@@ -1,8 +1,10 @@
 """HTTP as steady speaks it: no redirects, no URL in a log line or in an error."""
 
 import logging
+import os
 import ssl
 from collections.abc import Iterator
+from errno import errorcode
 
 import httpx
 
@@ -42,7 +44,8 @@ def why(problem: httpx.HTTPError | httpx.InvalidURL) -> str:
         if isinstance(each, ssl.SSLError):
             return f"TLS failed ({each.reason or 'no reason given'})"
         if isinstance(each, OSError) and each.strerror:
-            return each.strerror.lower()
+            known = each.errno is not None and each.errno in errorcode
+            return (os.strerror(each.errno or 0) if known else each.strerror).lower()
     return _PLAIN.get(type(problem), f"HTTP failed ({type(problem).__name__})")
 
 

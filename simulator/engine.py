@@ -11,11 +11,27 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-
-from simulator import heartbeat
-from simulator.heartbeat import Options
+from typing import Any, ClassVar, Protocol
 
 _DIES_WITHIN = 10.0
+
+
+class Options(Protocol):
+    """What a container runs: a program of the simulator, and its arguments as a dataclass.
+
+    Where ``FREEZES_WHOLE``, all of the process stops; else only its engine does, by SIGUSR1, and
+    its pages still answer. Both thaw by SIGCONT.
+    """
+
+    PROGRAM: ClassVar[str]
+    FREEZES_WHOLE: ClassVar[bool]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def doomed(self) -> bool: ...
 
 
 class NoSuchContainerError(Exception):
@@ -106,7 +122,7 @@ class Engine:
             container.is_frozen = False
 
     def freeze(self, name: str) -> None:
-        """Let it freeze in its next job, which it begins at once."""
+        """Let a worker freeze in its next job, which it begins at once; an engine where it is."""
         container = self.container(name)
         container.is_frozen = True
         _send(container, signal.SIGUSR1)
@@ -137,7 +153,7 @@ class Engine:
             )
         container.started_at = datetime.now(UTC)
         container.exit_code = 0
-        if container.is_frozen:
+        if container.is_frozen and container.options.FREEZES_WHOLE:
             _send(container, signal.SIGSTOP)
         container.is_frozen = container.is_frozen or container.cure_fails
 
@@ -160,9 +176,10 @@ class Engine:
 
 def _argv(container: Container) -> list[str]:
     options = asdict(container.options)
-    options["doomed"] = container.cure_fails
+    comes_up_frozen = container.is_frozen and not container.options.FREEZES_WHOLE
+    options["doomed"] = container.options.doomed or container.cure_fails or comes_up_frozen
     # By its file and with -P: no folder that steady is started in can shadow a module.
-    argv = [sys.executable, "-P", heartbeat.__file__]
+    argv = [sys.executable, "-P", container.options.PROGRAM]
     for name, value in options.items():
         if value is True:
             argv.append(f"--{name}")

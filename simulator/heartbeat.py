@@ -9,7 +9,6 @@ Being frozen is a real SIGSTOP, which SIGCONT ends.
 
 import argparse
 import contextlib
-import ctypes
 import itertools
 import os
 import signal
@@ -18,17 +17,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 from redis import Redis
 from redis.exceptions import RedisError
 
-_PR_SET_PDEATHSIG = 1
+from simulator.parent import die_with_parent
 
 
 @dataclass(frozen=True)
 class Options:
     """``boot``, ``interval``, ``job`` and ``rest`` are seconds; a ``doomed`` one always freezes."""
+
+    PROGRAM: ClassVar[str] = __file__
+    FREEZES_WHOLE: ClassVar[bool] = True
 
     url: str
     key: str
@@ -109,12 +111,6 @@ def _on_end(_signal: int, _frame: FrameType | None) -> None:
 def _say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
-
-
-def die_with_parent() -> None:
-    """On Linux even while frozen; elsewhere the next heartbeat notices that the parent is gone."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 import asyncssh
 
 from simulator.docker import Answer, run_docker
-from simulator.engine import Engine
-from simulator.heartbeat import Options
+from simulator.engine import Engine, Options
 
 _ADDRESS = "127.0.0.1"
 _ALGORITHM = "ssh-ed25519"

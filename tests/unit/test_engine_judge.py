@@ -95,8 +95,15 @@ def test_a_lone_long_prompt_moves_the_cache_and_not_the_step_counter() -> None:
 
 @pytest.mark.parametrize("witness", ["tokens", "output", "prompt", "kv"])
 def test_each_witness_alone_is_progress(witness: str) -> None:
-    calm = {"running": 1, "steps": 9, "tokens": 1, "output": 1, "prompt": 1, "kv": 0.1}
-    moved = {**calm, witness: 0.2}
+    calm: dict[str, Any] = {
+        "running": 1,
+        "steps": 9,
+        "tokens": 1,
+        "output": 1,
+        "prompt": 1,
+        "kv": 0.1,
+    }
+    moved: dict[str, Any] = {**calm, witness: 0.2}
     assert verdicts(seen(0, engine(**calm)), seen(30, engine(**moved))) == [BUSY, BUSY]
 
 
@@ -173,7 +180,7 @@ def test_a_sleeping_engine_is_asleep_whatever_its_gauges_say() -> None:
 
 def test_a_closed_port_is_missing_and_after_our_own_restart_a_load_within_its_limit() -> None:
     assert verdicts(closed(0), closed(30), closed(60))[-1] is Verdict.MISSING
-    again = {"restarted_at": at(0)}
+    again: dict[str, Any] = {"restarted_at": at(0)}
     assert find(closed(100, **again), None, POLICY).verdict is Verdict.LOADING
     late = POLICY.load_limit.total_seconds() + 1
     assert find(closed(late, **again), None, POLICY).verdict is Verdict.OVERDUE
