@@ -19,7 +19,6 @@ from fleet.readings import Reading, ReadStatus
 
 #: Real pages have up to 200 KB, and with many models some MB; a larger one is not read on.
 LARGEST_PAGE = 16 * 1024 * 1024
-_CHUNK = 256 * 1024
 
 PROFILES: dict[str, Profile] = {VLLM.name: VLLM}
 
@@ -141,7 +140,7 @@ async def _refusal(
 
 async def _bounded(response: httpx.Response, source: VllmSource) -> bytes:
     body = bytearray()
-    async for chunk in response.aiter_raw(_CHUNK):
+    async for chunk in response.aiter_raw():
         body += chunk
         if len(body) > LARGEST_PAGE:
             raise BadAnswer(f"{place(source)} has a page of over {LARGEST_PAGE // 1024**2} MiB")
