@@ -1,14 +1,14 @@
-"""How often people were told of a server, from the alerts that Temporal still lists."""
+"""What Temporal still knows of a server, that adorns its alerts: earlier ones, and a drill."""
 
 import re
 from datetime import UTC, datetime, timedelta
 
 import structlog
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from fleet.config import NAME
-from fleet.contracts.names import ALERT
+from fleet.contracts.names import ALERT, drill_id
 
 _LOOKED_BACK = timedelta(hours=24)
 _PATIENCE = timedelta(seconds=5)
@@ -43,3 +43,15 @@ class AlertHistory:
             _log.info("incidents can't be counted", server=server, why=problem.status.name)
             return 0
         return len(found)
+
+    async def is_drill(self, server: str, at: datetime) -> bool:
+        """Whether a drill of the server was under way ``at`` a moment; false where none can say."""
+        try:
+            drill = await self._client.get_workflow_handle(drill_id(server)).describe(
+                rpc_timeout=_PATIENCE
+            )
+        except RPCError as problem:
+            if problem.status is not RPCStatusCode.NOT_FOUND:
+                _log.info("drills can't be seen", server=server, why=problem.status.name)
+            return False
+        return drill.start_time <= at and (drill.close_time is None or at <= drill.close_time)

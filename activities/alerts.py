@@ -1,7 +1,7 @@
 """Alerts to people. Every URL is a secret: no error, result or log repeats one."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import structlog
@@ -17,6 +17,7 @@ from fleet.alerts import WEBHOOK, targets
 from fleet.config import SecretRef
 from fleet.contracts.alerts import AlertMessage, AlertPlan, Delivered, Delivery
 from fleet.contracts.fleet import AlertSettings
+from fleet.contracts.names import drill_id
 from fleet.webhooks import body, idempotency_key, words, workflow_link
 
 #: ``ApplicationError.type`` of a delivery that failed and is tried again.
@@ -39,6 +40,8 @@ class Incidents(Protocol):
 
     async def incidents(self, server: str, present: str) -> int: ...
 
+    async def is_drill(self, server: str, at: datetime) -> bool: ...
+
 
 class AlertActivities:
     def __init__(self, policies: AlertPolicies, history: Incidents) -> None:
@@ -51,11 +54,15 @@ class AlertActivities:
         async with pulse():
             settings = await self._policies.alerts()
             incidents = await self._history.incidents(message.server, message.incident)
+            at = message.raised_at or datetime.now(UTC)
+            # The drill's own messages say what they are.
+            of_a_drill = message.workflow_id == drill_id(message.server)
+            drill = not of_a_drill and await self._history.is_drill(message.server, at)
         named = list(targets(settings.alerts, message.severity))
         if not named:
             said = body(Delivery(message=message, target=""), settings, None)
             _log.warning("an alert has nowhere to go", **said)
-        return AlertPlan(targets=named, incidents=incidents)
+        return AlertPlan(targets=named, incidents=incidents, drill=drill)
 
     @activity.defn
     async def deliver(self, order: Delivery) -> Delivered:

@@ -60,6 +60,23 @@ _Arguments = Annotated[tuple[_Argument, ...], BeforeValidator(_list_not_text)]
 _StopTimeout = Annotated[Duration, within("0s", "1h")]
 
 
+class Drill(BaseModel):
+    """Marks a server for drills: that its process is frozen on purpose, to see it found and healed.
+
+    ``freeze`` and ``thaw`` are argument lists for its host, in place of SIGSTOP and SIGCONT to the
+    container's main process or to all of the unit's. ``spare`` restarts must be left in the budget
+    beside the one that the drill costs. For ``wait_for_work`` it is waited until the server works,
+    since one that is frozen at rest shows no hang.
+    """
+
+    model_config = STRICT
+
+    freeze: _Arguments = ()
+    thaw: _Arguments = ()
+    spare: int = Field(default=1, ge=0, le=100, strict=True)
+    wait_for_work: Annotated[Duration, within("1s", "24h")] = parse("10m")
+
+
 class _Action(BaseModel):
     model_config = STRICT
 

@@ -22,6 +22,7 @@ from fleet.actions import (
     CommandRestart,
     ComposeRestart,
     DockerRestart,
+    Drill,
     Host,
     Restart,
     SystemdRestart,
@@ -46,6 +47,7 @@ __all__ = [
     "CommandRestart",
     "ComposeRestart",
     "DockerRestart",
+    "Drill",
     "Fleet",
     "FleetSection",
     "Host",
@@ -91,12 +93,16 @@ Overrides = Annotated[dict[str, Any], AfterValidator(normal)]
 
 
 class Server(BaseModel):
-    """One server: where it is read, how it is restarted, and what differs from the defaults."""
+    """One server: where it is read, how it is restarted, and what differs from the defaults.
+
+    Without ``drill`` it is never frozen on purpose.
+    """
 
     model_config = STRICT
 
     source: Source
     restart: Restart | None = None
+    drill: Drill | None = None
     policy: Overrides = {}
 
 
@@ -151,6 +157,7 @@ class Fleet(BaseModel):
             *self._dangling(),
             *self._shared_targets(),
             *self._shared_sources(),
+            *self._impossible_drills(),
             *self._contradictory_policies(),
         ]
 
@@ -191,6 +198,22 @@ class Fleet(BaseModel):
                     "name the record of this server",
                 )
 
+    def _impossible_drills(self) -> Iterator[Refusal]:
+        for name, server in self.servers.items():
+            if server.drill is None:
+                continue
+            at, drill = ("servers", name, "drill"), server.drill
+            if server.restart is None:
+                message = "a drill ends with a restart, and this server has none"
+                yield Refusal(at, message, f"add [servers.{name}.restart], or remove the drill")
+            elif isinstance(server.restart, CommandRestart) and not drill.freeze:
+                message = "steady does not know the process behind a restart by command"
+                yield Refusal(at, message, "add freeze and thaw, the commands that do it")
+            if bool(drill.freeze) != bool(drill.thaw):
+                missing = "thaw" if drill.freeze else "freeze"
+                message = "is missing: what one command does the other must undo"
+                yield Refusal((*at, missing), message, "add it, a list of arguments")
+
     def _contradictory_policies(self) -> Iterator[Refusal]:
         """What does not fit together belongs to where it was written: defaults, else the server."""
         common = list(_contradictions(self.defaults))
@@ -220,6 +243,7 @@ class Fleet(BaseModel):
             restart=restart,
             host=self.hosts[restart.host] if restart else None,
             policy=self.policy(name),
+            drill=server.drill,
         )
 
 
@@ -234,6 +258,7 @@ class ServerSpec(BaseModel):
     restart: Restart | None
     host: Host | None
     policy: Policy
+    drill: Drill | None = None
 
 
 def _contradictions(overrides: dict[str, Any]) -> Iterator[Refusal]:

@@ -46,6 +46,7 @@ def body(order: Delivery, settings: AlertSettings, link: str | None) -> dict[str
         "next_step": message.next_step or None,
         "link": link,
         "incidents_24h": order.incidents or None,
+        "drill": order.drill,
         "text": _text(words(order, settings, link)),
     }
 
@@ -53,7 +54,8 @@ def body(order: Delivery, settings: AlertSettings, link: str | None) -> dict[str
 def words(order: Delivery, settings: AlertSettings, link: str | None) -> Words:
     """The alert in sentences: what, since when, how often, what happens next, where to look."""
     message = order.message
-    lines = [_quiet(_situation(message, settings.fleet_name))]
+    lines = ["This is a drill: it was frozen on purpose."] if order.drill else []
+    lines.append(_quiet(_situation(message, settings.fleet_name)))
     if order.incidents > 1:
         lines.append(f"Its incidents within 24 h: {order.incidents}.")
     if message.detail:
@@ -65,7 +67,7 @@ def words(order: Delivery, settings: AlertSettings, link: str | None) -> Words:
     if link:
         lines.append(link)
     return Words(
-        title=_quiet(message.title),
+        title=f"{'Drill: ' if order.drill else ''}{_quiet(message.title)}",
         lines=lines,
         mention=settings.alerts.mention if message.severity is Severity.PAGE else "",
         severity=message.severity,

@@ -31,8 +31,8 @@ async def run_docker(engine: Engine, argv: Sequence[str]) -> Answer:
     match verb:
         case "inspect":
             return _inspect(containers, options.get("--format"))
-        case "restart" | "stop":
-            return await _restart(engine, verb, containers, options)
+        case "restart" | "stop" | "kill":
+            return await _change(engine, verb, containers, options)
         case "logs":
             return _logs(containers, options)
         case "ps":
@@ -63,13 +63,26 @@ def _inspect(containers: Sequence[Container], template: str | None) -> Answer:
     return Answer("".join(f"{_rendered(template, one)}\n" for one in shown))
 
 
-async def _restart(
+async def _change(
     engine: Engine, verb: str, containers: Sequence[Container], options: dict[str, str]
 ) -> Answer:
+    if verb == "kill":
+        return _kill(engine, containers, options)
     wait = float(options.get("-t") or options.get("--time") or _DEFAULT_STOP_TIMEOUT)
     for container in containers:
         carry_out = engine.restart if verb == "restart" else engine.stop
         await carry_out(container.options.name, wait)
+    return Answer("".join(f"{container.options.name}\n" for container in containers))
+
+
+def _kill(engine: Engine, containers: Sequence[Container], options: dict[str, str]) -> Answer:
+    """Of the signals only the two that freeze and thaw."""
+    carry_out = {"STOP": engine.stop_in_its_tracks, "CONT": engine.thaw}
+    word = (options.get("--signal") or "KILL").removeprefix("SIG")
+    if word not in carry_out:
+        return Answer(err=f"Error response from daemon: no such signal here: {word}\n", status=1)
+    for container in containers:
+        carry_out[word](container.options.name)
     return Answer("".join(f"{container.options.name}\n" for container in containers))
 
 

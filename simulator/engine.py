@@ -127,6 +127,12 @@ class Engine:
         container.is_frozen = True
         _send(container, signal.SIGUSR1)
 
+    def stop_in_its_tracks(self, name: str) -> None:
+        """Freeze it where it stands, whatever it does."""
+        container = self.container(name)
+        container.is_frozen = True
+        _send(container, signal.SIGSTOP)
+
     def thaw(self, name: str) -> None:
         container = self.container(name)
         container.is_frozen = False

@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 from worker.commands import (
     apply,
     audit,
+    drill,
     incident,
     incidents,
     init,
@@ -124,6 +125,7 @@ app.command("cancel", rich_help_panel=_ACT)(operator.cancel)
 app.command("snooze", rich_help_panel=_ACT)(operator.snooze)
 app.command("approve", rich_help_panel=_ACT)(operator.approve)
 app.command("restart", rich_help_panel=_ACT)(operator.restart)
+app.command("drill", rich_help_panel=_ACT)(drill.drill)
 app.command("pause", rich_help_panel=_ACT)(pause.pause)
 app.command("resume", rich_help_panel=_ACT)(pause.resume)
 

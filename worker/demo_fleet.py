@@ -76,7 +76,8 @@ def _defaults(pace: Pace) -> dict[str, Any]:
 def _server(name: str) -> dict[str, Any]:
     restart = {"kind": "docker", "host": "simulated", "name": name, "stop_timeout": "1s"}
     source = {"kind": "redis", "key": f"worker:{name}"}
-    return {"source": source, "restart": restart, "policy": _OVERRIDES.get(name, {})}
+    server = {"source": source, "restart": restart, "policy": _OVERRIDES.get(name, {})}
+    return {**server, "drill": {}} if name == HEALTHY else server
 
 
 #: The one that recovers by itself is given more time to; the broken one more to freeze again.

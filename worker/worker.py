@@ -9,6 +9,7 @@ from temporalio.worker import Interceptor, Worker
 
 from activities.alert_history import AlertHistory
 from activities.alerts import AlertActivities
+from activities.drill import DrillActivities
 from activities.guards import GuardActivities, GuardReader
 from activities.host import HostActivities
 from activities.policies import PolicyActivities, PolicyReader
@@ -25,6 +26,7 @@ from worker.stopping import stop_event
 from worker.vitals import Stamps
 from worker.watch import watch
 from workflows.alert import Alert
+from workflows.drill import Drill
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
 from workflows.health import HealthSweep
@@ -47,10 +49,11 @@ def build_worker(
     host = HostActivities(policies, settings.state_dir)
     guards = GuardActivities(client)
     alerts = AlertActivities(policies, AlertHistory(client))
+    drills = DrillActivities(policies, client)
     return Worker(
         client,
         task_queue=settings.task_queue,
-        workflows=[HealthSweep, Remediation, ServerGuard, FleetWorkflow, Alert],
+        workflows=[HealthSweep, Remediation, ServerGuard, FleetWorkflow, Alert, Drill],
         activities=[
             PolicyActivities(policies).present_policy,
             readings.read_shard,
@@ -67,6 +70,9 @@ def build_worker(
             ReportActivities(client).report,
             alerts.plan_alert,
             alerts.deliver,
+            drills.survey_server,
+            drills.freeze_server,
+            drills.thaw_server,
         ],
         workflow_runner=PunctualRunner(),
         graceful_shutdown_timeout=settings.graceful_shutdown,

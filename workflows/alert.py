@@ -101,7 +101,12 @@ class Alert:
         limit = _left(self._until)
         return await workflow.execute_activity_method(
             AlertActivities.deliver,
-            Delivery(message=self._message, target=target, incidents=plan.incidents),
+            Delivery(
+                message=self._message,
+                target=target,
+                incidents=plan.incidents,
+                drill=plan.drill,
+            ),
             schedule_to_close_timeout=limit,
             start_to_close_timeout=timedelta(seconds=60),
             heartbeat_timeout=timedelta(seconds=15),

@@ -35,6 +35,7 @@ class Book:
         self.phase = Phase.ESCALATED if carried else Phase.CONFIRMING
         self.since: dict[Verdict, datetime] = dict(carried.since) if carried else {}
         self.detected_at = carried.detected_at if carried else None
+        self.restarted_at = carried.restarted_at if carried else None
         self.timeline: list[Moment] = list(carried.timeline) if carried else []
         self.answers: dict[str, str] = dict(carried.answers) if carried else {}
         self.pages: list[str] = list(carried.pages) if carried else []
@@ -126,6 +127,7 @@ class Book:
             outcome=self.outcome,
             since=incident.first_observed if incident else None,
             detected_at=self.detected_at,
+            restarted_at=self.restarted_at,
             closed_at=self.closed_at,
             restarts=incident.restarts if incident else 0,
             pages=self.pages,

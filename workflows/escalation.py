@@ -62,6 +62,7 @@ class Escalation:
                     outcome=outcome,
                     since=book.since,
                     detected_at=book.detected_at,
+                    restarted_at=book.restarted_at,
                     timeline=book.timeline[-20:],
                     answers=book.answers,
                     pages=book.pages,

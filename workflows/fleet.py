@@ -137,6 +137,7 @@ class FleetWorkflow:
             pause=self._pause_of(request.server),
             temporal_ui=fleet.fleet.temporal_ui,
             search_attributes=self._state.search_attributes,
+            sweep_every=fleet.fleet.sweep_every,
         )
 
     @workflow.query(name=FleetQuery.SHARD)

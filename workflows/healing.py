@@ -264,6 +264,7 @@ class Healing:
     async def _verify(self, facts: Facts, done: Restarted) -> Decision | None:
         incident = self._case.incident
         self._book.incident = incident.model_copy(update={"restarts": incident.restarts + 1})
+        self._book.restarted_at = done.at
         self._orders.restarted()
         ok, why = await self._cure.verify(facts, done)
         self._orders.committed = False

@@ -43,16 +43,21 @@ class AlertMessage(Message):
 
 
 class AlertPlan(Message):
-    """Who is told, by name; ``incidents`` are the server's of the last 24 h, 0 if not counted."""
+    """Who is told, by name; ``incidents`` are the server's of the last 24 h, 0 if not counted.
+
+    ``drill`` says that the server was frozen on purpose when the alert was raised.
+    """
 
     targets: list[str] = []
     incidents: int = 0
+    drill: bool = False
 
 
 class Delivery(Message):
     message: AlertMessage
     target: str
     incidents: int = 0
+    drill: bool = False
 
 
 class Delivered(Message):

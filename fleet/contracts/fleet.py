@@ -76,6 +76,7 @@ class PresentPolicy(Message):
     pause: Pause | None = None
     temporal_ui: str | None = None
     search_attributes: bool = False
+    sweep_every: Duration | None = None
 
 
 class ShardSlice(Message):

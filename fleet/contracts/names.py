@@ -13,6 +13,7 @@ REMEDIATION = "Remediation"
 SERVER_GUARD = "ServerGuard"
 FLEET = "Fleet"
 ALERT = "Alert"
+DRILL = "Drill"
 
 
 def remediation_id(server: str) -> str:
@@ -25,6 +26,10 @@ def guard_id(server: str) -> str:
 
 def alert_id(incident: str, cause: str) -> str:
     return f"alert/{incident}/{cause}"
+
+
+def drill_id(server: str) -> str:
+    return f"drill/{server}"
 
 
 def health_id(shard: int) -> str:

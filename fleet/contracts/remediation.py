@@ -66,6 +66,7 @@ class Carried(Message):
     outcome: Outcome
     since: dict[Verdict, AwareDatetime] = {}
     detected_at: AwareDatetime | None = None
+    restarted_at: AwareDatetime | None = None
     timeline: list[Moment] = []
     answers: dict[str, str] = {}
     pages: list[str] = []
@@ -82,7 +83,10 @@ class RemediationInput(Message):
 
 
 class RemediationStatus(Message):
-    """The answer to the query ``status``, and the workflow's result."""
+    """The answer to the query ``status``, and the workflow's result.
+
+    ``restarted_at`` is when the last restart that may have had an effect was over.
+    """
 
     server: str
     incident: str | None = None
@@ -91,6 +95,7 @@ class RemediationStatus(Message):
     outcome: Outcome | None = None
     since: AwareDatetime | None = None
     detected_at: AwareDatetime | None = None
+    restarted_at: AwareDatetime | None = None
     closed_at: AwareDatetime | None = None
     restarts: int = 0
     pages: list[str] = []

@@ -39,13 +39,16 @@ class Applied:
 
 
 class Counted:
-    """A history in which every server has so many incidents."""
+    """A history in which every server has so many incidents, and maybe a drill."""
 
-    def __init__(self, count: int = 0) -> None:
-        self._count = count
+    def __init__(self, count: int = 0, *, drill: bool = False) -> None:
+        self._count, self._drill = count, drill
 
     async def incidents(self, server: str, present: str) -> int:
         return self._count
+
+    async def is_drill(self, server: str, at: datetime) -> bool:
+        return self._drill
 
 
 def message(**changed: object) -> AlertMessage:

@@ -186,7 +186,9 @@ class Rig:
         await apply_fleet(self.client, ApplyRequest(fleet=fleet, search_attributes=True))
 
     def _entry(self, server: Server) -> dict[str, Any]:
+        drill = server.plan.drill
         return {
+            **({"drill": dict(drill)} if drill is not None else {}),
             "source": {"kind": "redis", "key": f"worker:{server.name}"},
             "restart": {
                 "kind": "docker",

@@ -39,7 +39,8 @@ async def until(is_so: Callable[[], Awaitable[bool]], what: str, within: float =
 class Plan:
     """A server to be: what differs from the shortened policy, and how its host is reached.
 
-    ``stop`` is how long a frozen container takes to be stopped: it can't hear SIGTERM.
+    ``stop`` is how long a frozen container takes to be stopped: it can't hear SIGTERM. ``drill`` is
+    the table that marks it for drills; none: it is not marked.
     """
 
     policy: Mapping[str, Any] = field(default_factory=dict)
@@ -47,6 +48,7 @@ class Plan:
     host: Host | None = None
     cli: Sequence[str] = ()
     boot: float = 0.3
+    drill: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
-from fleet.config import DockerRestart, Host, RedisSource, ServerSpec
+from fleet.config import DockerRestart, Drill, Host, RedisSource, ServerSpec
 from fleet.contracts.alerts import AlertMessage, Severity
 from fleet.contracts.fleet import Pause, PresentPolicy
 from fleet.contracts.host import (
@@ -52,6 +52,7 @@ class World:
         self.env, self.server, self.policy = env, name, policy
         self.in_fleet = True
         self.pause: Pause | None = None
+        self.drill: Drill | None = None
         self.frozen_at: datetime | None = None
         self.recovers_at: datetime | None = None
         self.state = WorkState.PROCESSING
@@ -214,8 +215,14 @@ class World:
             restart=DockerRestart(kind="docker", host="box", name="worker"),
             host=Host(address="127.0.0.1", user="ops", key="/key"),
             policy=self.policy,
+            drill=self.drill,
         )
-        return PresentPolicy(version=1, spec=spec if self.in_fleet else None, pause=self.pause)
+        return PresentPolicy(
+            version=1,
+            spec=spec if self.in_fleet else None,
+            pause=self.pause,
+            sweep_every=MINUTE / 2 if self.drill is not None else None,
+        )
 
     @activity.defn
     async def read_server(self, request: ServerRequest) -> Reading:

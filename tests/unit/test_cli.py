@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from typer.testing import CliRunner, Result
 
 from fleet import verdicts
+from fleet.contracts.drill import DrillStatus, Expected
 from fleet.contracts.remediation import Moment, RemediationStatus
 from tests.parts.fleet_files import GOOD, write_fleet
 from tests.parts.ports import free_port
@@ -21,7 +22,7 @@ from worker.snapshot import ServerView
 
 COMMANDS = (
     *("up", "worker", "demo", "validate", "apply", "status", "incidents", "cancel", "snooze"),
-    *("approve", "restart", "pause", "resume", "audit", "ssh-scan", "init"),
+    *("approve", "restart", "pause", "resume", "audit", "ssh-scan", "init", "drill"),
 )
 
 
@@ -64,7 +65,11 @@ class TestHelp:
 
     @pytest.mark.parametrize(
         ("command", "models"),
-        [("status", [ServerView]), ("incidents", [RemediationStatus, Moment])],
+        [
+            ("status", [ServerView]),
+            ("incidents", [RemediationStatus, Moment]),
+            ("drill", [DrillStatus, Expected, Moment]),
+        ],
     )
     def test_names_every_key_of_an_answer(
         self, command: str, models: list[type[BaseModel]]

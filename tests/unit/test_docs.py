@@ -11,7 +11,9 @@ import typer
 from redis import Redis
 
 from fleet.config import Fleet, FleetSection
+from fleet.contracts.drill import DrillOutcome, DrillPhase
 from fleet.contracts.remediation import Outcome, Phase, RemediationSignal
+from fleet.drill_text import MEANING as MEANING_OF_DRILL
 from fleet.judge import find
 from fleet.policy import Policy, RollingBudget
 from fleet.records import from_record
@@ -25,10 +27,12 @@ from worker.embedded import embedded_valkey
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 INCIDENT = (ROOT / "docs" / "incident.md").read_text()
+DRILL = (ROOT / "docs" / "drill.md").read_text()
 PAGES = {
     "README.md": README,
     "docs/actions.md": (ROOT / "docs" / "actions.md").read_text(),
     "docs/incident.md": INCIDENT,
+    "docs/drill.md": DRILL,
     "docs/monitoring.md": (ROOT / "docs" / "monitoring.md").read_text(),
 }
 STEADY = {"steady", ".venv/bin/steady"}
@@ -132,6 +136,13 @@ def test_every_phase_is_explained() -> None:
 def test_every_outcome_is_listed_with_its_meaning() -> None:
     listed = {names(row[0])[0]: row[1] for row in table(INCIDENT, "outcomes")}
     assert listed == {outcome.value: MEANING[outcome] for outcome in Outcome}
+
+
+def test_every_phase_and_outcome_of_a_drill_is_explained() -> None:
+    explained = [names(row[0])[0] for row in table(DRILL, "drill phases")]
+    assert sorted(explained) == sorted(phase.value for phase in DrillPhase)
+    listed = {names(row[0])[0]: row[1] for row in table(DRILL, "drill outcomes")}
+    assert listed == {outcome.value: MEANING_OF_DRILL[outcome] for outcome in DrillOutcome}
 
 
 def test_signals_sent_with_the_temporal_command_line_are_known_to_the_workflow() -> None:

@@ -15,6 +15,7 @@ from fleet.config import (
     CommandRestart,
     ComposeRestart,
     DockerRestart,
+    Drill,
     Fleet,
     FleetSection,
     Host,
@@ -44,6 +45,7 @@ PLACES: dict[type[BaseModel], list[str]] = {
     Store: ["stores.main"],
     Host: ["hosts.rack-1"],
     Server: ["servers.gpu-1"],
+    Drill: ["servers.gpu-1.drill"],
     RedisSource: ["servers.gpu-1.source"],
     StatusSource: ["servers.gpu-2.source", "servers.gpu-1.source"],
     VllmSource: ["servers.gpu-5.source"],
@@ -131,6 +133,8 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
         "model",
         "cli",
         "identity",
+        "freeze",
+        "thaw",
     }
     text = EXAMPLE.read_text()
     for key in without:

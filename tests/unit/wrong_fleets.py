@@ -7,6 +7,11 @@ from tests.parts.fleet_files import GOOD
 DURATION = 'write a number and a unit (ms, s, m, h, d) in quotes, like "120s" or "3m"'
 TOML = 'text and durations stand in quotes, like "3m"; TOML has true and false, and no null'
 SECOND = GOOD + "\n[servers.gpu-2]\n"
+COMMAND = 'kind = "command", host = "alpha", argv = ["/bin/restart"]'
+SECOND_RESTARTS = (
+    '\n[servers.gpu-2]\nsource = { kind = "redis", key = "worker:2" }\n'
+    'restart = { kind = "docker", host = "alpha", name = "vllm" }\n'
+)
 OTHER = 'source = { kind = "redis", key = "worker:2" }\n'
 
 
@@ -414,6 +419,13 @@ ONE_TABLE: Table = {
         GOOD + '[alerts]\nwebhook = "https://hooks.example/hunter2"\n',
         'fleet.toml: alerts.webhook: is text — write { env = "VARIABLE" } or { file = "PATH" }',
     ),
+    "a freeze that is a text": (
+        GOOD + 'drill = { freeze = "kill -STOP 1", thaw = ["true"] }\n',
+        (
+            "fleet.toml: servers.gpu-1.drill.freeze: a command is a list, since a text would be split"
+            ' by a shell — write ["program", "argument"]'
+        ),
+    ),
     "a service that is no list": (
         GOOD + '[alerts]\npage = { env = "PAGER" }\n',
         'fleet.toml: alerts.page: is a table — write a list, like [{ env = "STEADY_PAGER" }]',
@@ -481,6 +493,29 @@ TOGETHER: Table = {
         (
             "fleet.toml: servers.gpu-2.source.key: is the same record as servers.gpu-1.source.key,"
             " which can't tell two servers apart — name the record of this server"
+        ),
+    ),
+    "a drill of what can't be restarted": (
+        GOOD.replace('restart = { kind = "docker", host = "alpha", name = "vllm" }\n', "")
+        + "drill = {}\n"
+        + SECOND_RESTARTS,
+        (
+            "fleet.toml: servers.gpu-1.drill: a drill ends with a restart, and this server has none"
+            " — add [servers.gpu-1.restart], or remove the drill"
+        ),
+    ),
+    "a drill of a process that steady does not know": (
+        GOOD.replace('kind = "docker", host = "alpha", name = "vllm"', COMMAND) + "drill = {}\n",
+        (
+            "fleet.toml: servers.gpu-1.drill: steady does not know the process behind a restart by"
+            " command — add freeze and thaw, the commands that do it"
+        ),
+    ),
+    "a freeze that nothing undoes": (
+        GOOD + 'drill = { freeze = ["/bin/freeze"] }\n',
+        (
+            "fleet.toml: servers.gpu-1.drill.thaw: is missing: what one command does the other must"
+            " undo — add it, a list of arguments"
         ),
     ),
     "a budget that can never be used up": (

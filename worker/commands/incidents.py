@@ -44,11 +44,12 @@ def incidents(  # noqa: PLR0913 - each is an option of the command
     How far back that reaches is how long Temporal keeps what has ended: its namespace's retention.
 
     JSON: incidents, each with server, incident, phase, verdict, outcome (null: open), since,
-    detected_at, closed_at, restarts, pages, job, next_step, next_at, timeline (at, text), answers
-    (to people, by the ID of the request), tries (runs of it that were read: a restart that can't be
-    carried out is tried again in a new one); problems. With `--since`: since, by, rows, each with
-    group, count, open, detected, restarted, recovered (how many were), restarts, detect_s,
-    restart_s, recover_s (medians; null: none), outcomes (how often each); problems.
+    detected_at, restarted_at, closed_at, restarts, pages, job, next_step, next_at, timeline (at,
+    text), answers (to people, by the ID of the request), tries (runs of it that were read: a
+    restart that can't be carried out is tried again in a new one); problems. With `--since`: since,
+    by, rows, each with group, count, open, detected, restarted, recovered (how many were),
+    restarts, detect_s, restart_s, recover_s (medians; null: none), outcomes (how often each);
+    problems.
     """
     if since is not None or by is not None:
         _count(since or "7d", by, server, as_json=as_json, only_open=only_open)
