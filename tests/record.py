@@ -18,24 +18,38 @@ from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from activities.guards import GuardActivities
 from activities.schedules import ScheduleActivities
 from fleet.config import Fleet
 from fleet.contracts.alerts import AlertMessage, Severity
+from fleet.contracts.drill import DrillStatus
 from fleet.contracts.fleet import ApplyRequest, FleetState, FleetUpdate, PauseRequest
 from fleet.contracts.guard import GuardInput, GuardSignal, GuardUpdate, TakeRequest
-from fleet.contracts.names import FLEET, FLEET_ID, SERVER_GUARD, alert_id, guard_id, remediation_id
+from fleet.contracts.names import (
+    FLEET,
+    FLEET_ID,
+    SERVER_GUARD,
+    TASK_QUEUE,
+    alert_id,
+    drill_id,
+    guard_id,
+    remediation_id,
+)
 from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
-from fleet.policy import RollingBudget
+from fleet.policy import Policy, RollingBudget
+from tests.parts.drilled import DRILLS, DrillWorld
 from tests.parts.people import People
 from tests.parts.shard import busy, gone, hung, shard
-from tests.parts.stories import STORIES, Scene, Story, escalate
+from tests.parts.stories import QUICK, STORIES, Scene, Story, escalate
 from tests.parts.temporal import QUICK_TIMERS, dev_server
 from workflows.alert import Alert
+from workflows.drill import Drill
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
+from workflows.remediation import Remediation
 
 FOLDER = Path(__file__).parent / "histories"
 
@@ -148,6 +162,52 @@ def _take(server: str, key: str) -> TakeRequest:
     )
 
 
+# --- drills --------------------------------------------------------------------------------------
+
+
+async def drills(recorder: Recorder) -> None:
+    for outcome, tell in DRILLS.items():
+        world = DrillWorld(
+            WorkflowEnvironment.from_client(recorder.client),
+            f"drill-{outcome}",
+            Policy(**QUICK),
+        )
+        world.boot = timedelta(0)
+        status = await _drilled(recorder.client, world, tell)
+        assert status.outcome is outcome, status
+        await recorder.write(f"drill-{outcome}", drill_id(world.server))
+
+
+async def _drilled(
+    client: Client, world: DrillWorld, tell: Callable[[DrillWorld], Coroutine[Any, Any, None]]
+) -> DrillStatus:
+    guards = GuardActivities(client)
+    async with (
+        asyncio.timeout(120),
+        Worker(
+            client,
+            task_queue=TASK_QUEUE,
+            workflows=[Drill, Remediation, ServerGuard, Alert],
+            activities=[
+                *world.activities,
+                *People(world.told).activities,
+                guards.open_incident,
+                guards.take_budget,
+                guards.give_back,
+                guards.close_incident,
+            ],
+        ),
+    ):
+        await client.start_workflow(
+            SERVER_GUARD,
+            GuardInput(server=world.server, founding=True),
+            id=guard_id(world.server),
+            task_queue=TASK_QUEUE,
+        )
+        await tell(world)
+        return await client.get_workflow_handle_for(Drill.run, drill_id(world.server)).result()
+
+
 # --- sweeps, alerts, the fleet -------------------------------------------------------------------
 
 
@@ -242,7 +302,7 @@ async def record(folder: Path) -> None:
         ExceptionGroup: a story came out differently, or did not end.
     """
     async with _recorder(folder) as recorder:
-        await _together(recorder, remediations, sweeps, alerts)
+        await _together(recorder, remediations, drills, sweeps, alerts)
     async with _recorder(folder, _SUGGEST) as recorder:
         await _together(recorder, long_remediation, guards, fleets)
 

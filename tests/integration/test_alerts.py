@@ -62,6 +62,7 @@ async def test_a_page_says_all_that_a_person_needs_and_calls_them(
         "next_step": "a second restart in 10m",
         "link": link,
         "incidents_24h": None,
+        "drill": False,
         "text": (
             "@oncall restart did not recover gpu-1\n"
             "Server gpu-1 of lab: hung since 2026-11-30 12:00:05 UTC, job render-12.\n"

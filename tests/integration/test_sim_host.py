@@ -15,8 +15,9 @@ from redis.asyncio import Redis
 
 from activities.evidence import Bundle, collect
 from activities.ssh import Limits, Shell, connected
-from fleet.actions import DockerRestart, Host
+from fleet.actions import DockerRestart, Drill, Host
 from fleet.contracts.host import HostState, HostStatus
+from fleet.freezing import freeze_argv, thaw_argv
 from fleet.host_replies import container_state
 from fleet.hosts import container_argv, restart_argv
 from simulator.heartbeat import Options
@@ -147,6 +148,23 @@ async def test_a_frozen_one_that_thaws_works_on_as_the_same_process(
     host.engine.thaw("gpu-1")
     assert not await _is_still(store)
     assert (await _record(store))["process"] == first["process"]
+
+
+async def test_it_is_stopped_where_it_stands_and_goes_on_by_the_commands_of_a_drill(
+    host: SimHost, shell: Shell
+) -> None:
+    process = host.engine.container("gpu-1").process
+    assert process is not None
+    for argv, is_stopped in ((freeze_argv, True), (thaw_argv, False)):
+        done = await shell.run(argv(_ACTION, Drill()), _LIMITS)
+        assert done.status == 0
+        assert (_state(process.pid) == "T") is is_stopped
+    unknown = await shell.run(("docker", "kill", "--signal=HUP", "gpu-1"), _LIMITS)
+    assert unknown.status == 1
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 async def test_a_cure_that_fails_comes_up_and_freezes_again(

@@ -1,6 +1,7 @@
 """A world that is drilled: its process can be frozen, and sweeps that find it."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,9 @@ from fleet.config import Drill
 from fleet.contracts.drill import (
     DrillErrorType,
     DrillInput,
+    DrillOutcome,
+    DrillPhase,
+    DrillSignal,
     DrillStatus,
     FreezeOrder,
     Thawed,
@@ -22,7 +26,9 @@ from fleet.contracts.drill import (
 from fleet.contracts.host import Effect, HostErrorType, RestartResult
 from fleet.contracts.names import DRILL, TASK_QUEUE, drill_id
 from fleet.policy import Policy
+from fleet.readings import WorkState
 from tests.parts.world import World
+from workflows.drill import Drill as DrillWorkflow
 
 SWEEP = timedelta(seconds=30)
 
@@ -121,3 +127,65 @@ class DrillWorld(World):
 
     async def present(self, server: str) -> Any:
         raise NotImplementedError
+
+
+# --- drills to be recorded, in real seconds, by what they come to --------------------------------
+
+
+async def _in_phase(world: DrillWorld, phase: DrillPhase) -> None:
+    handle = world.env.client.get_workflow_handle_for(DrillWorkflow.run, drill_id(world.server))
+    while (await handle.query(DrillWorkflow.status)).phase is not phase:
+        await asyncio.sleep(0.05)
+
+
+async def _begin(world: DrillWorld) -> None:
+    await world.begin(search_attributes=True, why="to be recorded")
+
+
+async def _healed(world: DrillWorld) -> None:
+    """Caught between two jobs at first, then found."""
+
+    def rests() -> None:
+        world.state = WorkState.IDLE
+
+    def works() -> None:
+        world.state = WorkState.PROCESSING
+
+    world.before("freeze_server", rests)
+    world.before("thaw_server", works)
+    await _begin(world)
+    await _in_phase(world, DrillPhase.FINDING)
+    world.frozen_at = await world.now() - world.policy.stale_after * 2
+    await world.report()
+
+
+async def _cancelled(world: DrillWorld) -> None:
+    await _begin(world)
+    await _in_phase(world, DrillPhase.FINDING)
+    handle = world.env.client.get_workflow_handle(drill_id(world.server))
+    await handle.signal(DrillSignal.CANCEL, {"who": "ben"})
+
+
+async def _never_busy(world: DrillWorld) -> None:
+    world.state = WorkState.IDLE
+    world.drill = Drill(wait_for_work=timedelta(seconds=2))
+    await _begin(world)
+
+
+async def _refused(world: DrillWorld) -> None:
+    world.drill = None
+    await _begin(world)
+
+
+async def _not_frozen(world: DrillWorld) -> None:
+    world.is_wrapper = True
+    await _begin(world)
+
+
+DRILLS: dict[DrillOutcome, Callable[[DrillWorld], Coroutine[Any, Any, None]]] = {
+    DrillOutcome.HEALED: _healed,
+    DrillOutcome.CANCELLED: _cancelled,
+    DrillOutcome.NEVER_BUSY: _never_busy,
+    DrillOutcome.REFUSED: _refused,
+    DrillOutcome.NOT_FROZEN: _not_frozen,
+}

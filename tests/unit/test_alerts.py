@@ -94,3 +94,12 @@ def test_a_workers_own_words_call_nobody(call: str) -> None:
 def test_words_that_call_nobody_stay_as_they_are() -> None:
     said = words(order(job="render@node-3", detail="state 'busy!' <b>"), SETTINGS, None)
     assert said.lines == ["Server gpu-1 of lab, job render@node-3.", "state 'busy!' <b>"]
+
+
+def test_an_alert_of_a_drill_says_so_first_to_people_and_to_programs() -> None:
+    drilled = order().model_copy(update={"drill": True})
+    said = words(drilled, SETTINGS, None)
+    assert said.title == "Drill: gpu-1 hangs"
+    assert said.lines[0] == "This is a drill: it was frozen on purpose."
+    assert body(drilled, SETTINGS, None)["drill"] is True
+    assert body(order(), SETTINGS, None)["drill"] is False

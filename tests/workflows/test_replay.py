@@ -25,6 +25,7 @@ from fleet.contracts.remediation import Outcome, RemediationStatus
 from tests.record import FOLDER
 from worker.runner import PunctualRunner
 from workflows.alert import Alert
+from workflows.drill import Drill
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
 from workflows.health import HealthSweep
@@ -32,7 +33,7 @@ from workflows.remediation import Remediation
 
 pytestmark = pytest.mark.anyio
 
-WORKFLOWS: list[type] = [HealthSweep, Remediation, ServerGuard, FleetWorkflow, Alert]
+WORKFLOWS: list[type] = [HealthSweep, Remediation, ServerGuard, FleetWorkflow, Alert, Drill]
 HISTORIES = sorted(FOLDER.glob("*.json"))
 #: Bytes; a history that is far larger was recorded from a story that went in circles.
 LARGEST = 250_000
