@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from fleet.actions import Drill
+from fleet.actions import CommandRestart, Drill, Restart
 from fleet.contracts.drill import (
     DrillOutcome,
     Expected,
@@ -81,11 +81,12 @@ def _of_budget(ledger: Ledger, drill: Drill) -> Iterator[str]:
         )
 
 
-def unfit(host: HostState) -> str | None:
-    """Why what the host shows can't be frozen; none where it can."""
-    if host.status in (HostStatus.RUNNING, HostStatus.UNKNOWN):
-        return None
-    return f"on the host it is {host.status}{f' ({host.detail})' if host.detail else ''}"
+def unfit(host: HostState, restart: Restart) -> str | None:
+    """Why what the host shows must not be frozen, since nothing would restart it; none: it may."""
+    nameless = isinstance(restart, CommandRestart) and not restart.identity
+    if host.status is not HostStatus.RUNNING and not nameless:
+        return f"on the host it is {host.status}{f' ({host.detail})' if host.detail else ''}"
+    return f"a restart would do harm: {host.hindrance}" if host.hindrance else None
 
 
 class Readiness(StrEnum):

@@ -111,17 +111,17 @@ class Drilling:
         present = await self._hands.present()
         reasons = drill.forbidden(present, self._server, workflow.now())
         goal, spec = drill.expected(present), present.spec
-        if reasons or spec is None or spec.drill is None or goal is None:
+        if reasons or spec is None or spec.drill is None or spec.restart is None or goal is None:
             raise Over(DrillOutcome.REFUSED, "; ".join(reasons) or "it can't be judged")
         survey = await self._hands.survey(spec.policy.budget)
         reasons = drill.hindrances(survey, spec.drill, workflow.now())
         try:
-            host = await self._hands.inspect("what runs there now")
+            host = await self._hands.inspect("what runs there now", before_restart=True)
         except HostTrouble as problem:
             raise Over(
                 DrillOutcome.REFUSED, "; ".join([*reasons, f"the host can't be asked: {problem}"])
             ) from problem
-        unfit = drill.unfit(host)
+        unfit = drill.unfit(host, spec.restart)
         if reasons or unfit:
             raise Over(DrillOutcome.REFUSED, "; ".join([*reasons, *([unfit] if unfit else [])]))
         self._spec, self._host, self._goal = spec, host, goal

@@ -108,8 +108,16 @@ class TestMayItBegin:
 
     @pytest.mark.parametrize("status", HostStatus)
     def test_only_a_process_that_runs_is_frozen(self, status: HostStatus) -> None:
-        may = status in (HostStatus.RUNNING, HostStatus.UNKNOWN)
-        assert (drill.unfit(HostState(status=status)) is None) is may
+        may = status is HostStatus.RUNNING
+        assert (drill.unfit(HostState(status=status), DOCKER) is None) is may
+
+    def test_nor_one_whose_restart_would_be_refused(self) -> None:
+        seen = HostState(status=HostStatus.RUNNING, hindrance="it was started with --rm")
+        assert drill.unfit(seen, DOCKER) == "a restart would do harm: it was started with --rm"
+
+    def test_a_command_without_an_identity_is_not_asked_for_one(self) -> None:
+        own = CommandRestart(kind="command", host="box", argv=("r",))
+        assert drill.unfit(HostState(status=HostStatus.UNKNOWN), own) is None
 
 
 class TestIsItAtWork:
