@@ -15,7 +15,11 @@ from fleet.contracts.drill import (
 from fleet.contracts.fleet import PresentPolicy
 from fleet.contracts.host import HostState, HostStatus
 from fleet.contracts.remediation import Outcome, Phase
-from fleet.judge import find
+from fleet.engine_sources import VllmSource
+from fleet.engines import judge as engines
+from fleet.engines.reading import Page
+from fleet.engines.sighting import Sighting, compare
+from fleet.judge import Finding, find
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading, ReadStatus
 from fleet.remediation import TRY_AGAIN
@@ -27,6 +31,8 @@ _GRACE = timedelta(minutes=1)
 #: The wait between two looks at a server, which follows from how long the drill takes.
 _SHORTEST_LOOK, _LONGEST_LOOK = timedelta(seconds=1), timedelta(seconds=15)
 _LOOKS = 100
+
+_NOT_THE_END = TRY_AGAIN | {Outcome.NOT_CONFIRMED}
 
 
 # --- before it begins ----------------------------------------------------------------------------
@@ -97,26 +103,38 @@ class Readiness(StrEnum):
 
 def readiness(reading: Reading, policy: Policy) -> tuple[Readiness, str]:
     """Whether a hang would show, and why: only one that is at work is proved stuck."""
-    finding = find(reading, None, policy)
+    finding = _judged(reading, policy)
     said = f"{finding.verdict}: {finding.why}" if finding.why else str(finding.verdict)
     if finding.verdict is Verdict.BUSY:
         return Readiness.WORKS, said
     return (Readiness.RESTS if finding.verdict in GOOD else Readiness.ILL), said
 
 
+def _judged(reading: Reading, policy: Policy) -> Finding:
+    """What one look says by itself."""
+    if reading.engine is not None:
+        return engines.find(reading, None, policy)
+    return find(reading, None, policy)
+
+
 # --- while it lasts ------------------------------------------------------------------------------
 
 
 def expected(present: PresentPolicy) -> Expected | None:
-    """When each should have come at the latest, if the last heartbeat came with the freeze."""
+    """When each should have come at the latest, if the last sign of work came with the freeze."""
     spec, sweep = present.spec, present.sweep_every
     if spec is None or spec.restart is None or sweep is None:
         return None
     policy = spec.policy
-    found = policy.stale_after + policy.observations * sweep
-    due = policy.stale_after + sweep + policy.persist_hung
+    if isinstance(spec.source, VllmSource):
+        # Of two looks between which nothing moved the second is the first observation.
+        first = 2 * sweep
+        found = first + 2 * policy.confirm_wait + spec.source.deadline
+    else:
+        first = policy.stale_after + sweep
+        found = first + (policy.observations - 1) * sweep
     # A frozen process hears no SIGTERM, so all of its time to stop passes.
-    restarted = max(found, due) + spec.restart.stop_timeout
+    restarted = max(found, first + policy.persist_hung) + spec.restart.stop_timeout
     healed = restarted + max(policy.cooldown, policy.verify_after)
     return Expected(found=found, restarted=restarted, healed=healed)
 
@@ -133,17 +151,28 @@ def look_every(expected: Expected) -> timedelta:
 
 
 def moved(before: Reading | None, now: Reading) -> bool:
-    """Whether the worker beat between two looks, both after the freeze; one clock, the worker's."""
-    if before is None or before.heartbeat is None or now.heartbeat is None:
+    """Whether it worked between two looks, both after the freeze: by its own clock or counters.
+
+    Of several engines one that stands still is what was frozen.
+    """
+    if before is None:
+        return False
+    if before.engine is not None and now.engine is not None:
+        change = compare(now.engine, Sighting.of(before.engine))
+        return bool(change.moved) and not change.still
+    if before.heartbeat is None or now.heartbeat is None:
         return False
     return now.heartbeat != before.heartbeat
 
 
 def works_again(frozen: Reading | None, now: Reading, policy: Policy) -> bool:
-    """Whether this is the first sign of life of the process that the restart started."""
-    if now.status is not ReadStatus.OK or not moved(frozen, now):
+    """Whether this is a sign of life of the process that the restart started."""
+    if now.status is not ReadStatus.OK or _judged(now, policy).verdict not in GOOD:
         return False
-    return find(now, None, policy).verdict in GOOD
+    if now.engine is None or frozen is None or frozen.engine is None:
+        return moved(frozen, now)
+    change = compare(now.engine, Sighting.of(frozen.engine))
+    return now.engine.page is Page.OK and not change.still
 
 
 def concerns(healing: Healing | None, frozen_at: datetime) -> Healing | None:
@@ -152,11 +181,14 @@ def concerns(healing: Healing | None, frozen_at: datetime) -> Healing | None:
 
 
 def came_to(healing: Healing) -> tuple[DrillOutcome, str] | None:
-    """What the remediation came to for the drill; none while more may come of it."""
+    """What the remediation came to for the drill; none while more may come of it.
+
+    A suspicion that was not confirmed comes again, and a restart that failed is tried again.
+    """
     outcome = healing.outcome
     if healing.phase is Phase.ESCALATED:
         return DrillOutcome.NOT_HEALED, f"the incident is {outcome or 'escalated'}: {healing.said}"
-    if healing.phase is not Phase.CLOSED or outcome is None or outcome in TRY_AGAIN:
+    if healing.phase is not Phase.CLOSED or outcome is None or outcome in _NOT_THE_END:
         return None
     if healing.restarts and outcome in (Outcome.RESOLVED, Outcome.RECOVERED):
         return DrillOutcome.HEALED, ""

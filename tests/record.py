@@ -170,7 +170,7 @@ async def drills(recorder: Recorder) -> None:
         world = DrillWorld(
             WorkflowEnvironment.from_client(recorder.client),
             f"drill-{outcome}",
-            Policy(**QUICK),
+            Policy(**QUICK, stale_after=SECOND),
         )
         world.boot = timedelta(0)
         status = await _drilled(recorder.client, world, tell)

@@ -71,9 +71,9 @@ class DrillBook:
     def saw(self, healing: Healing) -> None:
         """Take over what the remediation says of itself; a phase that is new is a line."""
         known = self.status
-        if known.found_at is None:
-            self.keep(found_at=healing.detected_at or healing.began)
-            self.note("found: a remediation was begun")
+        if known.found_at is None and healing.detected_at is not None:
+            self.keep(found_at=healing.detected_at)
+            self.note("found: its incident was opened")
         if healing.restarted_at is not None and known.restarted_at is None:
             self.note("restarted")
         self.keep(

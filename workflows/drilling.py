@@ -192,14 +192,15 @@ class Drilling:
         until = self._frozen_at() + patience
         self._book.enter(DrillPhase.FINDING, "thaw it, if nobody has found it by then", until)
         while True:
-            if await self._sight() is not None:
+            await self._sight()
+            if self._book.status.found_at is not None:
                 return
             reading = await self._hands.read("does it stand still?")
             if drill.moved(self._frozen, reading):
                 raise Over(
                     DrillOutcome.NOT_FROZEN,
-                    "its heartbeat moves on: what was frozen is not what writes it (set freeze and"
-                    " thaw), or somebody let it go on",
+                    "it works on: what was frozen is not what does the work (set freeze and thaw),"
+                    " or somebody let it go on",
                 )
             if workflow.now() >= until:
                 late = too_late(self._book.status, "found", patience)

@@ -155,7 +155,7 @@ async def _healed(world: DrillWorld) -> None:
     world.before("thaw_server", works)
     await _begin(world)
     await _in_phase(world, DrillPhase.FINDING)
-    world.frozen_at = await world.now() - world.policy.stale_after * 2
+    await asyncio.sleep(2 * world.policy.stale_after.total_seconds())
     await world.report()
 
 

@@ -32,6 +32,8 @@ from fleet.contracts.host import HostState, HostStatus
 from fleet.contracts.remediation import Moment, Outcome, Phase
 from fleet.drill import Readiness
 from fleet.drill_text import MEANING, in_words, markdown, promise, steps, too_late
+from fleet.engine_sources import VllmSource
+from fleet.engines.reading import EngineReading, EngineState, Page
 from fleet.freezing import freeze_argv, left_behind, restart_policy_argv, thaw_argv
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading, WorkState, missing
@@ -151,6 +153,50 @@ class TestIsItAtWork:
         assert drill.works_again(reading(9), missing("gpu-1", NOW, "boot"), Policy()) is False
 
 
+class TestEngines:
+    """A vLLM server shows no heartbeat: what counts is work in flight, and what moves."""
+
+    def page(self, steps: int, running: int = 1, started: str = "1", **page: Any) -> Reading:
+        state = EngineState(running=running, steps=steps, witnesses={"steps": float(steps)})
+        engine = EngineReading(profile="vllm", started=started, engines=(state,), **page)
+        return Reading(server="gpu-1", at=NOW, engine=engine)
+
+    def test_it_works_as_long_as_requests_are_in_flight(self) -> None:
+        assert drill.readiness(self.page(7), Policy())[0] is Readiness.WORKS
+        assert drill.readiness(self.page(7, running=0), Policy())[0] is Readiness.RESTS
+        slow = self.page(7).model_copy(
+            update={"engine": EngineReading(profile="vllm", page=Page.SLOW)}
+        )
+        assert drill.readiness(slow, Policy())[0] is Readiness.ILL
+
+    def test_it_stands_still_when_no_witness_moves(self) -> None:
+        assert drill.moved(self.page(7), self.page(7)) is False
+        assert drill.moved(self.page(7), self.page(8)) is True
+
+    def test_one_frozen_engine_of_two_is_frozen(self) -> None:
+        def both(first: int, second: int) -> Reading:
+            states = tuple(
+                EngineState(label=str(n), running=1, steps=steps, witnesses={"steps": steps})
+                for n, steps in enumerate((first, second))
+            )
+            engine = EngineReading(profile="vllm", engines=states)
+            return Reading(server="gpu-1", at=NOW, engine=engine)
+
+        assert drill.moved(both(7, 7), both(7, 9)) is False
+        assert drill.moved(both(7, 7), both(8, 9)) is True
+
+    def test_a_new_process_is_another_one_or_moves(self) -> None:
+        assert drill.works_again(self.page(7), self.page(0, running=0, started="2"), Policy())
+        assert not drill.works_again(self.page(7), self.page(7), Policy())
+
+    def test_it_is_found_after_two_looks_two_waits_and_a_request(self) -> None:
+        source = VllmSource(url="http://box:8000")
+        goal = drill.expected(present(source=source))
+        assert goal is not None
+        assert goal.found == timedelta(seconds=60) + 2 * Policy().confirm_wait + source.deadline
+        assert goal.found <= goal.restarted
+
+
 class TestTimes:
     def test_expected_are_the_policys_own_and_the_time_that_a_frozen_one_takes_to_stop(
         self,
@@ -199,7 +245,9 @@ class TestWhatCameOfIt:
             "the incident ended as recovered: by itself",
         )
 
-    @pytest.mark.parametrize("outcome", [Outcome.RESTART_FAILED, Outcome.INTERNAL_ERROR])
+    @pytest.mark.parametrize(
+        "outcome", [Outcome.RESTART_FAILED, Outcome.INTERNAL_ERROR, Outcome.NOT_CONFIRMED]
+    )
     def test_what_is_tried_again_is_waited_for(self, outcome: Outcome) -> None:
         assert drill.came_to(self.healing(phase=Phase.CLOSED, outcome=outcome)) is None
 
