@@ -21,7 +21,7 @@ from fleet.engines.reading import Page
 from fleet.engines.sighting import Sighting, compare
 from fleet.judge import Finding, find
 from fleet.policy import Mode, Policy
-from fleet.readings import Reading, ReadStatus
+from fleet.readings import Reading, ReadStatus, WorkState
 from fleet.remediation import TRY_AGAIN
 from fleet.verdicts import GOOD, Verdict
 
@@ -163,6 +163,13 @@ def moved(before: Reading | None, now: Reading) -> bool:
     if before.heartbeat is None or now.heartbeat is None:
         return False
     return now.heartbeat != before.heartbeat
+
+
+def at_rest(frozen: Reading) -> bool:
+    """Whether what it left says that it had no work when it was frozen, however old that is."""
+    if frozen.engine is not None:
+        return frozen.engine.page is Page.OK and not frozen.engine.in_flight
+    return frozen.status is ReadStatus.OK and frozen.state is not WorkState.PROCESSING
 
 
 def works_again(frozen: Reading | None, now: Reading, policy: Policy) -> bool:

@@ -177,8 +177,7 @@ class Drilling:
             raise Over(DrillOutcome.FAILED, f"it could not be frozen{said}")
         await self._sleep(_SETTLED, "what it wrote before may still arrive")
         self._frozen = await self._hands.read("what it left")
-        is_so, _ = drill.readiness(self._frozen, self._known().policy)
-        return is_so is not Readiness.RESTS
+        return not drill.at_rest(self._frozen)
 
     async def _be_found(self) -> None:
         """Wait until somebody else has found it.

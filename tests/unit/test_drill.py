@@ -140,6 +140,12 @@ class TestIsItAtWork:
     ) -> None:
         assert drill.readiness(seen, Policy())[0] is is_so
 
+    @pytest.mark.parametrize("age", [1, 500])
+    def test_one_that_was_frozen_at_rest_left_a_record_that_says_so(self, age: float) -> None:
+        assert drill.at_rest(reading(age, WorkState.IDLE)) is True
+        assert drill.at_rest(reading(age)) is False
+        assert drill.at_rest(missing("gpu-1", NOW, "no answer")) is False
+
     def test_a_beat_after_the_freeze_is_seen_by_one_clock(self) -> None:
         assert drill.moved(reading(3), reading(1)) is True
         assert drill.moved(reading(3), reading(3)) is False
@@ -168,6 +174,10 @@ class TestEngines:
             update={"engine": EngineReading(profile="vllm", page=Page.SLOW)}
         )
         assert drill.readiness(slow, Policy())[0] is Readiness.ILL
+
+    def test_one_that_was_frozen_at_rest_has_nothing_in_flight(self) -> None:
+        assert drill.at_rest(self.page(7, running=0)) is True
+        assert drill.at_rest(self.page(7)) is False
 
     def test_it_stands_still_when_no_witness_moves(self) -> None:
         assert drill.moved(self.page(7), self.page(7)) is False
