@@ -12,14 +12,18 @@ from typing import Protocol
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.evidence import Bundle, collect
+from activities.bundle import Bundle
+from activities.evidence import Collection
 from activities.inspection import inspect
 from activities.neighbours import what_hinders
+from activities.pages import keep_pages
 from activities.processes import cannot_be_killed
 from activities.pulse import pulse
+from activities.retention import Retention
 from activities.ssh import Completed, Limits, LostTrackError, Shell, connected
 from activities.ssh_trust import NotSentError
 from fleet.actions import Host, Restart
+from fleet.config import ServerSpec
 from fleet.contracts.fleet import PresentPolicy
 from fleet.contracts.host import (
     Effect,
@@ -32,6 +36,7 @@ from fleet.contracts.host import (
     RestartOrder,
     RestartResult,
 )
+from fleet.evidence import pages
 from fleet.host_replies import could_not_be_killed
 from fleet.hosts import must_not_restart, restart_argv, restart_timeout
 
@@ -58,12 +63,15 @@ class _Target:
 class HostActivities:
     """Each ``ApplicationError`` with a ``HostErrorType`` as its type proves that nothing was sent.
 
-    ``state_dir`` is where evidence is kept.
+    ``state_dir`` is where evidence is kept, and ``retention`` ends what is too old or too much.
     """
 
-    def __init__(self, policies: PresentPolicies, state_dir: Path) -> None:
+    def __init__(
+        self, policies: PresentPolicies, state_dir: Path, retention: Retention | None = None
+    ) -> None:
         self._policies = policies
         self._state_dir = state_dir
+        self._retention = retention
 
     @activity.defn
     async def inspect_host(self, request: HostRequest) -> HostState:
@@ -108,25 +116,44 @@ class HostActivities:
         async with pulse():
             try:
                 async with asyncio.timeout(_EVIDENCE_WITHIN):
-                    target = await self._target(request.server)
-                    async with connected(target.host) as shell:
-                        await collect(shell, target.restart, bundle)
+                    spec = await self._spec(request.server)
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(keep_pages(pages(spec.source), bundle))
+                        group.create_task(_visit(spec, bundle))
             except NotSentError as problem:
                 bundle.lack("everything", str(problem))
             except TimeoutError:
                 bundle.lack("the rest", f"no time left after {_EVIDENCE_WITHIN:g} s")
+            if self._retention is not None:
+                await self._retention.tidy(request.incident)
         return bundle.evidence()
 
     async def _target(self, server: str) -> _Target:
+        spec = await self._spec(server)
+        if spec.restart is None or spec.host is None:
+            raise NotSentError(HostErrorType.NO_ACTION, f"{server} has no restart configured")
+        return _Target(spec.restart, spec.host)
+
+    async def _spec(self, server: str) -> ServerSpec:
         try:
             spec = (await self._policies.present(server)).spec
         except ApplicationError as problem:
             raise NotSentError(HostErrorType.NO_POLICY, problem.message) from problem
         if spec is None:
             raise NotSentError(HostErrorType.REMOVED, f"{server} is not in the fleet any more")
-        if spec.restart is None or spec.host is None:
-            raise NotSentError(HostErrorType.NO_ACTION, f"{server} has no restart configured")
-        return _Target(spec.restart, spec.host)
+        return spec
+
+
+async def _visit(spec: ServerSpec, bundle: Bundle) -> None:
+    """Collect what the host shows; that it can't be visited is noted, and not raised."""
+    if spec.restart is None or spec.host is None:
+        bundle.lack("the host", "none is configured")
+        return
+    try:
+        async with connected(spec.host) as shell:
+            await Collection(shell, spec.restart, spec.host, spec.policy, bundle).run()
+    except NotSentError as problem:
+        bundle.lack("everything", str(problem))
 
 
 class _Departure:

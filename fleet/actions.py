@@ -13,8 +13,27 @@ from fleet.refusal import refusal
 _DOCKER_NAME = r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$"
 
 
+def _list_not_text(value: object) -> object:
+    if isinstance(value, str):
+        raise refusal(
+            "a command is a list, since a text would be split by a shell",
+            'write ["program", "argument"]',
+        )
+    return value
+
+
+_Argument = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]+$")]
+_Arguments = Annotated[tuple[_Argument, ...], BeforeValidator(_list_not_text)]
+
+
 class Host(BaseModel):
-    """A machine that is reached over SSH. Its key must be in ``known_hosts``: no first trust."""
+    """A machine that is reached over SSH. Its key must be in ``known_hosts``: no first trust.
+
+    ``kernel_log`` prints the kernel's log, each line with its time in ISO 8601; without it
+    journalctl and dmesg are tried. ``stack_dump`` is a tool that gets the PID of a server's main
+    process as its last argument, such as ``["sudo", "-n", "py-spy", "dump", "--pid"]``; without it
+    no stack is dumped.
+    """
 
     model_config = STRICT
 
@@ -28,6 +47,8 @@ class Host(BaseModel):
     key: str = Field(min_length=1, description="private key file")
     known_hosts: str = Field(default="~/.ssh/known_hosts", min_length=1)
     connect_timeout: Annotated[Duration, within("1ms", "5m")] = parse("10s")
+    kernel_log: _Arguments = ()
+    stack_dump: _Arguments = ()
 
     @field_validator("address")
     @classmethod
@@ -46,17 +67,6 @@ class Host(BaseModel):
         return address
 
 
-def _list_not_text(value: object) -> object:
-    if isinstance(value, str):
-        raise refusal(
-            "a command is a list, since a text would be split by a shell",
-            'write ["program", "argument"]',
-        )
-    return value
-
-
-_Argument = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]+$")]
-_Arguments = Annotated[tuple[_Argument, ...], BeforeValidator(_list_not_text)]
 _StopTimeout = Annotated[Duration, within("0s", "1h")]
 
 

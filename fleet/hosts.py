@@ -1,11 +1,10 @@
 """What is asked of a host, as argument lists: to look at the process of a server, to restart it.
 
-Nothing here is ever joined into a text that a shell would split, and no container is asked for its
-environment or configuration, where secrets lie.
+Nothing here is ever joined into a text that a shell would split.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from posixpath import normpath
 
@@ -23,8 +22,6 @@ Argv = tuple[str, ...]
 #: What a restart may take beyond the time that the old process has to stop.
 MARGIN = timedelta(seconds=60)
 
-LOG_LINES = "2000"
-
 UNIT_PROPERTIES = (
     "Id",
     "LoadState",
@@ -39,10 +36,6 @@ UNIT_PROPERTIES = (
 _STATE = (
     '{"id":"{{.Id}}","status":{{json .State.Status}},"started":{{json .State.StartedAt}}'
     ',"exit":{{json .State.ExitCode}},"restarts":{{json .RestartCount}}}'
-)
-_EVIDENCE = (
-    '{"id":"{{.Id}}","image":{{json .Image}},"restarts":{{json .RestartCount}}'
-    ',"state":{{json .State}}}'
 )
 _NEIGHBOUR = (
     '{"id":"{{.Id}}","name":{{json .Name}},"network":{{json .HostConfig.NetworkMode}}'
@@ -129,42 +122,6 @@ def unit_argv(restart: SystemdRestart) -> Argv:
     """``TZ=UTC`` since systemctl prints times in the zone of its caller, with ambiguous names."""
     shown = ("show", f"--property={','.join(UNIT_PROPERTIES)}")
     return ("env", "TZ=UTC", *_systemctl(restart), *shown, "--", restart.unit)
-
-
-def evidence_argvs(restart: Restart, container: str | None) -> Mapping[str, Argv]:
-    """The commands whose output is kept, by the name of the file that it goes to.
-
-    ``container`` is the container of a Compose service, where one was found.
-    """
-    return {**_own_evidence(restart, container), "nvidia-smi.txt": ("nvidia-smi",)}
-
-
-def _own_evidence(restart: Restart, container: str | None) -> dict[str, Argv]:
-    match restart:
-        case DockerRestart():
-            return _container_evidence(restart.program, restart.name)
-        case ComposeRestart():
-            return _container_evidence(restart.cli, container) if container else {}
-        case SystemdRestart():
-            journal = (*restart.cli[:-1], "journalctl", *(("--user",) if restart.user else ()))
-            return {
-                "unit.txt": unit_argv(restart),
-                "journal.txt": (
-                    *(*journal, f"--unit={restart.unit}", f"--lines={LOG_LINES}"),
-                    *("--no-pager", "--output=short-iso"),
-                ),
-            }
-        case CommandRestart():
-            return {"identity.txt": restart.identity} if restart.identity else {}
-
-
-def _container_evidence(program: Argv, container: str) -> dict[str, Argv]:
-    return {
-        "container.json": (
-            *(*program, "inspect", "--type", "container", "--format", _EVIDENCE, container),
-        ),
-        "logs.txt": (*program, "logs", "--tail", LOG_LINES, "--timestamps", container),
-    }
 
 
 def _systemctl(restart: SystemdRestart) -> Argv:

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from fleet.durations import Duration, parse, show, within
+from fleet.gpus import DEFAULT_STATES, DEFAULT_XIDS, GpuState
 from fleet.refusal import Refusal, raise_all, refusal
 from fleet.verdicts import Verdict
 
@@ -33,6 +34,8 @@ MOST_OBSERVATIONS = 20
 Positive = Annotated[Duration, within("1ms", "366d")]
 
 Delays = Annotated[tuple[Duration, ...], Field(min_length=1, max_length=20)]
+
+XidCode = Annotated[int, Field(ge=1, le=9999, strict=True)]
 
 
 def _off(value: object) -> object:
@@ -131,6 +134,9 @@ class Thresholds(BaseModel):
     )
 
     unattended_after: Positive = parse("1h")
+
+    incurable_xids: Annotated[tuple[XidCode, ...], Field(max_length=200)] = DEFAULT_XIDS
+    incurable_gpu_states: Annotated[tuple[GpuState, ...], Field(max_length=20)] = DEFAULT_STATES
 
 
 class Policy(Thresholds):

@@ -33,8 +33,8 @@ async def run_docker(engine: Engine, argv: Sequence[str]) -> Answer:
             return _inspect(containers, options.get("--format"))
         case "restart" | "stop" | "kill":
             return await _change(engine, verb, containers, options)
-        case "logs":
-            return _logs(containers, options)
+        case "logs" | "top":
+            return _logs(containers, options) if verb == "logs" else _top(containers)
         case "ps":
             return _ps(engine.containers, quiet="--quiet" in options)
     return Answer(err=f"docker: unknown command: docker {verb}\n", status=125)
@@ -103,6 +103,15 @@ def _ps(containers: Sequence[Container], *, quiet: bool) -> Answer:
     return Answer("\n".join(["CONTAINER ID   IMAGE              STATUS       NAMES", *rows]) + "\n")
 
 
+def _top(containers: Sequence[Container]) -> Answer:
+    rows = [
+        f"{one.process.pid} simulated-worker {one.options.name}"
+        for one in containers
+        if one.process is not None and one.is_running
+    ]
+    return Answer("\n".join(["PID COMMAND", *rows]) + "\n")
+
+
 def _status(container: Container) -> str:
     return "running" if container.is_running else "exited"
 
@@ -114,8 +123,11 @@ def _described(container: Container) -> dict[str, Any]:
         "Id": container.identity,
         "Name": f"/{container.options.name}",
         "Image": "sha256:" + "0" * 64,
+        "Path": "simulated-worker",
+        "Args": [container.options.name],
+        "Mounts": [],
         "RestartCount": 0,
-        "HostConfig": {"AutoRemove": False, "NetworkMode": "bridge"},
+        "HostConfig": {"AutoRemove": False, "NetworkMode": "bridge", "DeviceRequests": None},
         "State": {
             "Status": _status(container),
             "Running": container.is_running,

@@ -6,13 +6,13 @@ program; what is watched comes from the fleet that was applied.
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import ByteSize, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fleet.contracts.names import TASK_QUEUE
-from fleet.durations import Duration, parse
+from fleet.durations import Duration, parse, within
 
 
 class Settings(BaseSettings):
@@ -28,6 +28,16 @@ class Settings(BaseSettings):
     state_dir: Path = Field(
         default=Path(".steady"),
         description="where `steady up` keeps its servers' data, and a worker its evidence",
+    )
+    evidence_keep: Annotated[Duration, within("1h", "366d")] = Field(
+        default=parse("30d"), description="how long a worker keeps evidence on its disk"
+    )
+    evidence_size: Annotated[ByteSize, Field(ge=10 * 1024 * 1024)] = Field(
+        default=ByteSize(2 * 1024**3),
+        description=(
+            "how much evidence a worker keeps, like 500MiB or 2GiB; the oldest goes first, and"
+            " never the newest of an incident that is open"
+        ),
     )
     embedded_store: str | None = Field(
         default=None,

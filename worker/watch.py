@@ -1,4 +1,6 @@
-"""What runs beside a worker: its vital signs, who may ask for them, and the dead man's switch."""
+"""What runs beside a worker: its vital signs, who may ask for them, the dead man's switch, and who
+ends evidence that is too old.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,6 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from worker.census import CensusTaker
 from worker.deadman import DeadMansSwitch
+from worker.evidence import retention
 from worker.listener import Pages, listening
 from worker.metrics import Metrics
 from worker.scrape import Scrape
@@ -48,7 +51,12 @@ async def watch(client: Client, settings: Settings) -> AsyncIterator[Vitals]:
             pages = Pages(vitals.diagnose, scrape.page)
             port = stack.enter_context(listening(settings.listen, pages))
             _log.info("listening", host=settings.listen.rpartition(":")[0], port=port)
-        for work in (keep_beating(vitals), _keep_looking(client, settings, vitals), switch.run()):
+        for work in (
+            keep_beating(vitals),
+            _keep_looking(client, settings, vitals),
+            switch.run(),
+            retention(client, settings).run(),
+        ):
             task = asyncio.create_task(work)
             stack.push_async_callback(_end, task)
         yield vitals

@@ -18,6 +18,7 @@ from activities.reports import ReportActivities
 from activities.schedules import ScheduleActivities
 from worker.attributes import register_search_attributes
 from worker.connection import connect
+from worker.evidence import retention
 from worker.logs import set_up_logging
 from worker.runner import PunctualRunner
 from worker.settings import Settings
@@ -46,7 +47,7 @@ def build_worker(
     """The worker, not yet running. A worker that was told to stop lets activities finish."""
     policies = PolicyReader(client)
     readings = ReadingActivities(policies, settings.embedded_store, GuardReader(client))
-    host = HostActivities(policies, settings.state_dir)
+    host = HostActivities(policies, settings.state_dir, retention(client, settings))
     guards = GuardActivities(client)
     alerts = AlertActivities(policies, AlertHistory(client))
     drills = DrillActivities(policies, client)

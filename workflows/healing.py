@@ -14,6 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet.contracts.remediation import Outcome, Phase, RemediationInput
     from fleet.contracts.sweep import Observation
     from fleet.durations import brief
+    from fleet.incurable import Incurable
     from fleet.policy import Mode, Policy
     from fleet.remediation import (
         HELD,
@@ -49,6 +50,7 @@ class Healing:
         self._proved_harmless = False
         self._held = False
         self._prepared: int | None = None
+        self._incurable = Incurable()
         self._policy: Policy | None = None
 
     async def run(self) -> None:
@@ -78,6 +80,7 @@ class Healing:
             restarts = self._case.incident.restarts
             await self._prepare()
             decision, facts = await self._decide.recheck()
+            decision = self._unless_incurable(decision, facts)
             end = await self._follow(decision, facts, policy)
             if end is not None:
                 return end
@@ -175,6 +178,19 @@ class Healing:
         lacking = f"; missing: {', '.join(evidence.missing)}" if evidence.missing else ""
         saved = f"{evidence.size} bytes in {evidence.path}" if evidence.path else "none"
         self._book.note(f"evidence: {saved}{lacking}")
+        self._incurable = Incurable.of(evidence)
+
+    def _unless_incurable(self, decision: Decision, facts: Facts | None) -> Decision:
+        """A fault that no restart cures goes to a person, who may order one all the same."""
+        if not self._incurable or decision.next not in (Next.APPROVAL, Next.RESTART):
+            return decision
+        if self._orders.by_hand:
+            self._book.note(f"by hand, though {self._incurable.why}")
+            return decision
+        if facts is not None and self._incurable.is_of_another(facts.host):
+            self._prepared = None
+            return Decision(Next.WAIT, "another process runs there now than the evidence is of")
+        return Decision.end(Outcome.HANDED_OVER, self._incurable.why)
 
     async def _announce(self) -> None:
         step = self._case.incident.restarts + 1

@@ -103,9 +103,35 @@ class EvidenceRequest(Message):
     incident: str
 
 
+class Remedy(StrEnum):
+    """What helps where a restart of the process can't."""
+
+    RESET = "reset the GPU"
+    REBOOT = "reboot the host"
+    DRIVER = "load the driver anew, or reboot the host"
+    HARDWARE = "look at the hardware"
+    PERSON = "a person decides"
+
+
+class GpuFault(Message):
+    """A fault that no restart cures. ``gpu`` is its PCI address, empty where that is not known."""
+
+    what: str = Field(max_length=200)
+    gpu: str = Field(default="", max_length=20)
+    at: AwareDatetime | None = None
+    remedy: Remedy = Remedy.PERSON
+
+
 class Evidence(Message):
-    """Where the bundle lies on the worker's disk; its content never enters a workflow."""
+    """Where the bundle lies on a worker's disk; its content never enters a workflow.
+
+    ``kept_on`` is that worker's host name. ``process`` is what the bundle is about, and ``faults``
+    are what keeps a restart of that process back.
+    """
 
     path: str | None = None
     size: int = 0
     missing: list[str] = []
+    kept_on: str = ""
+    process: HostState | None = None
+    faults: list[GpuFault] = []

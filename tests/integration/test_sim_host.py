@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from activities.evidence import Bundle, collect
+from activities.bundle import Bundle
+from activities.evidence import Collection
 from activities.ssh import Limits, Shell, connected
 from fleet.actions import DockerRestart, Drill, Host
 from fleet.contracts.host import HostState, HostStatus
 from fleet.freezing import freeze_argv, thaw_argv
 from fleet.host_replies import container_state
 from fleet.hosts import container_argv, restart_argv
+from fleet.policy import Policy
 from simulator.heartbeat import Options
 from simulator.host import SimHost, sim_host
 from simulator.weather import Weather
@@ -201,14 +203,21 @@ async def test_a_container_that_is_not_there_is_gone(shell: Shell) -> None:
 
 
 async def test_it_has_the_evidence_that_a_container_has(
-    shell: Shell, store: str, tmp_path: Path
+    host: SimHost, shell: Shell, store: str, tmp_path: Path
 ) -> None:
     await _until(store, state="processing")
     bundle = Bundle(tmp_path, "gpu-1@now", datetime.now(UTC))
-    await collect(shell, _ACTION, bundle)
+    machine = Host(address=host.address, user=host.user, key=str(host.key))
+    await Collection(shell, _ACTION, machine, Policy(), bundle).run()
     assert "began job-1" in (bundle.folder / "logs.txt").read_text()
     assert '"Status": "running"' in (bundle.folder / "container.json").read_text()
-    assert bundle.missing == ["nvidia-smi.txt: the host has no nvidia-smi"]
+    assert "simulated-worker gpu-1" in (bundle.folder / "processes.txt").read_text()
+    assert bundle.missing == [
+        "kernel.txt: the host has no dmesg",
+        "nvidia-smi-q.txt: the host has no nvidia-smi",
+    ]
+    assert bundle.process is not None
+    assert bundle.process.same_process(await _inspect(shell))
 
 
 async def test_a_frozen_one_comes_up_frozen_when_the_host_does(tmp_path: Path, store: str) -> None:

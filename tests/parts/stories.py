@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 from activities.guards import GuardActivities
 from fleet.contracts.fleet import Pause
 from fleet.contracts.guard import GuardInput
-from fleet.contracts.host import Effect, HostStatus
+from fleet.contracts.host import Effect, GpuFault, HostStatus, Remedy
 from fleet.contracts.names import REMEDIATION, SERVER_GUARD, guard_id, remediation_id
 from fleet.contracts.remediation import (
     Outcome,
@@ -279,6 +279,12 @@ async def _(s: Scene) -> None:
         s.status = HostStatus.STOPPED
 
     s.before("collect_evidence", stop)
+    await s.report()
+
+
+@story(Outcome.HANDED_OVER, "incurable")
+async def _(s: Scene) -> None:
+    s.faults = [GpuFault(what="Xid 79: GPU has fallen off the bus", remedy=Remedy.REBOOT)]
     await s.report()
 
 

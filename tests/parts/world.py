@@ -23,6 +23,7 @@ from fleet.contracts.host import (
     Effect,
     Evidence,
     EvidenceRequest,
+    GpuFault,
     HostErrorType,
     HostRequest,
     HostState,
@@ -69,6 +70,7 @@ class World:
         self.hindrance = ""
         self.restarts: list[datetime] = []
         self.evidence: list[str] = []
+        self.faults: list[GpuFault] = []
         self.told: list[AlertMessage] = []
         self.raised: list[str] = []
         self.hooks: dict[str, list[Hook]] = {}
@@ -240,7 +242,12 @@ class World:
     async def collect_evidence(self, request: EvidenceRequest) -> Evidence:
         await self._answer("collect_evidence")
         self.evidence.append(request.incident)
-        return Evidence(path=f"/evidence/{request.incident}", size=42)
+        return Evidence(
+            path=f"/evidence/{request.incident}",
+            size=42,
+            process=self._host(),
+            faults=self.faults,
+        )
 
     @activity.defn
     async def restart_server(self, order: RestartOrder) -> RestartResult:

@@ -14,6 +14,7 @@ from fleet.config import Fleet, FleetSection
 from fleet.contracts.drill import DrillOutcome, DrillPhase
 from fleet.contracts.remediation import Outcome, Phase, RemediationSignal
 from fleet.drill_text import MEANING as MEANING_OF_DRILL
+from fleet.gpus import DEFAULT_STATES, STATES, XIDS
 from fleet.judge import find
 from fleet.policy import Policy, RollingBudget
 from fleet.records import from_record
@@ -33,8 +34,13 @@ PAGES = {
     "docs/actions.md": (ROOT / "docs" / "actions.md").read_text(),
     "docs/incident.md": INCIDENT,
     "docs/drill.md": DRILL,
+    "docs/evidence.md": (ROOT / "docs" / "evidence.md").read_text(),
     "docs/monitoring.md": (ROOT / "docs" / "monitoring.md").read_text(),
 }
+EVIDENCE = PAGES["docs/evidence.md"]
+EVIDENCE_CODE = "".join(
+    (ROOT / folder / "evidence.py").read_text() for folder in ("fleet", "activities")
+)
 STEADY = {"steady", ".venv/bin/steady"}
 GROUP = typer.main.get_group(app)
 
@@ -143,6 +149,22 @@ def test_every_phase_and_outcome_of_a_drill_is_explained() -> None:
     assert sorted(explained) == sorted(phase.value for phase in DrillPhase)
     listed = {names(row[0])[0]: row[1] for row in table(DRILL, "drill outcomes")}
     assert listed == {outcome.value: MEANING_OF_DRILL[outcome] for outcome in DrillOutcome}
+
+
+def test_every_fault_that_no_restart_cures_is_listed_with_what_helps() -> None:
+    listed = {int(names(row[0])[0]): (row[1], row[2]) for row in table(EVIDENCE, "xids")}
+    assert listed == {code: (each.words, str(each.remedy)) for code, each in XIDS.items()}
+    states = {names(row[0])[0]: tuple(row[1:]) for row in table(EVIDENCE, "gpu states")}
+    assert states == {
+        str(state): (each.words, str(each.remedy), "yes" if state in DEFAULT_STATES else "no")
+        for state, each in STATES.items()
+    }
+
+
+def test_every_file_of_evidence_is_explained() -> None:
+    explained = [name for row in table(EVIDENCE, "files") for name in names(row[0])]
+    shown = set(re.findall(r'"([a-z-]+\.(?:txt|json))"', EVIDENCE_CODE))
+    assert set(explained) == shown
 
 
 def test_signals_sent_with_the_temporal_command_line_are_known_to_the_workflow() -> None:

@@ -135,6 +135,8 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
         "identity",
         "freeze",
         "thaw",
+        "kernel_log",
+        "stack_dump",
     }
     text = EXAMPLE.read_text()
     for key in without:

@@ -10,13 +10,10 @@ from hypothesis import strategies as st
 from fleet.actions import CommandRestart, ComposeRestart, DockerRestart, Restart, SystemdRestart
 from fleet.contracts.host import HostState, HostStatus
 from fleet.hosts import (
-    container_argv,
-    evidence_argvs,
     find_argv,
     must_not_restart,
     restart_argv,
     restart_timeout,
-    unit_argv,
 )
 
 DOCKER = DockerRestart(kind="docker", host="h", name="gpu-1", stop_timeout=timedelta(seconds=10))
@@ -61,34 +58,8 @@ def test_the_bound_on_the_command_is_always_longer_than_the_stop_timeout(stop: t
     assert restart_timeout(restart) > given_to_docker >= stop
 
 
-@pytest.mark.parametrize("restart", [DOCKER, PODMAN, COMPOSE, UNIT, USER_UNIT])
-def test_no_environment_and_no_configuration_is_ever_asked_for(restart: Restart) -> None:
-    asked = [container_argv(("docker",), "gpu-1"), *evidence_argvs(restart, "c1").values()]
-    if isinstance(restart, SystemdRestart):
-        asked.append(unit_argv(restart))
-    for argv in asked:
-        assert not any(
-            word in " ".join(argv) for word in (".Config", ".Env", "Environment", ".Args")
-        )
-        assert "inspect" not in argv or "--format" in argv
-        assert "show" not in argv or any(part.startswith("--property=") for part in argv)
-
-
 def test_a_compose_service_is_found_by_its_folder_without_the_trailing_slash() -> None:
     assert "label=com.docker.compose.project.working_dir=/srv/my models" in find_argv(COMPOSE)
-
-
-def test_evidence_of_a_user_unit_comes_from_the_users_journal() -> None:
-    assert evidence_argvs(USER_UNIT, None)["journal.txt"][:2] == ("journalctl", "--user")
-
-
-def test_sudo_before_systemctl_is_kept_for_the_journal() -> None:
-    unit = UNIT.model_copy(update={"cli": ("sudo", "-n", "systemctl")})
-    assert evidence_argvs(unit, None)["journal.txt"][:3] == ("sudo", "-n", "journalctl")
-
-
-def test_evidence_of_a_service_without_a_container_is_what_the_host_alone_shows() -> None:
-    assert list(evidence_argvs(COMPOSE, None)) == ["nvidia-smi.txt"]
 
 
 def test_exactly_the_expected_process_may_be_restarted() -> None:

@@ -41,8 +41,9 @@ def worker(
 
     It needs Temporal's address (TEMPORAL_ADDRESS), and the key files and secrets that the fleet
     names. Run as many as you like. Settings are STEADY_* variables: STEADY_STATE_DIR (where
-    evidence is kept), STEADY_TASK_QUEUE, STEADY_GRACEFUL_SHUTDOWN, STEADY_CONNECT_WITHIN,
-    STEADY_LISTEN, STEADY_LOG_LEVEL, STEADY_LOG_FORMAT (console or json).
+    evidence is kept), STEADY_EVIDENCE_KEEP (30d) and STEADY_EVIDENCE_SIZE (2GiB), which end it,
+    STEADY_TASK_QUEUE, STEADY_GRACEFUL_SHUTDOWN, STEADY_CONNECT_WITHIN, STEADY_LISTEN,
+    STEADY_LOG_LEVEL, STEADY_LOG_FORMAT (console or json).
 
     /health answers 200 while work flows, else 503, with what is wrong. /metrics is for Prometheus.
     """
