@@ -1,7 +1,8 @@
 """Keeps what a host shows before a restart destroys it: bounded in time and bytes, redacted."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from activities.bundle import KEEP, Bundle
@@ -30,16 +31,26 @@ _KERNEL_KEEP = 16 * 1024 * 1024
 _ASKED_TO_END, _KILLED = 124, 137
 
 
+@dataclass(frozen=True)
+class Target:
+    """What is looked at, where, and what counts as a fault there."""
+
+    restart: Restart
+    host: Host
+    policy: Policy
+
+
+def deadline() -> float:
+    """When a visit that begins now has to be over, by the monotonic clock."""
+    return time.monotonic() + _WITHIN
+
+
 class Collection:
     """One visit to a host. What can't be had is listed as missing, and nothing is raised."""
 
-    def __init__(
-        self, shell: Shell, restart: Restart, host: Host, policy: Policy, bundle: Bundle
-    ) -> None:
-        self._shell, self._restart, self._host = shell, restart, host
-        self._policy, self._bundle = policy, bundle
-        self._clock: Callable[[], float] = time.monotonic
-        self._until = self._clock() + _WITHIN
+    def __init__(self, shell: Shell, target: Target, bundle: Bundle, until: float) -> None:
+        self._shell, self._bundle, self._until = shell, bundle, until
+        self._restart, self._host, self._policy = target.restart, target.host, target.policy
 
     async def run(self) -> None:
         container = None
@@ -125,16 +136,16 @@ class Collection:
 
     async def _ask(self, argv: Argv, keep: int) -> tuple[Completed | None, str]:
         """What the command printed, none where that is not known; and what is wrong with it."""
-        seconds = min(_SECONDS, self._until - self._clock())
+        seconds = min(_SECONDS, self._until - time.monotonic())
         if seconds < min(_LEAST, _SECONDS):
             return None, f"no time left after {_WITHIN:g} s"
         limits = Limits(seconds=seconds + _LATE, keep=keep, flood=_FLOOD)
-        began = self._clock()
+        began = time.monotonic()
         try:
             completed = await self._shell.run(evidence.bounded(argv, seconds), limits, merged=True)
         except (NotSentError, LostTrackError) as problem:
             return None, str(problem)
-        late = self._clock() - began >= seconds * 0.9
+        late = time.monotonic() - began >= seconds * 0.9
         if completed.status == _ASKED_TO_END or (completed.status == _KILLED and late):
             return completed, f"cut off after {seconds:.3g} s"
         return completed, _complaint(completed, argv, keep)

@@ -13,7 +13,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.bundle import Bundle
-from activities.evidence import Collection
+from activities.evidence import Collection, Target, deadline
 from activities.inspection import inspect
 from activities.neighbours import what_hinders
 from activities.pages import keep_pages
@@ -149,9 +149,11 @@ async def _visit(spec: ServerSpec, bundle: Bundle) -> None:
     if spec.restart is None or spec.host is None:
         bundle.lack("the host", "none is configured")
         return
+    until = deadline()
     try:
         async with connected(spec.host) as shell:
-            await Collection(shell, spec.restart, spec.host, spec.policy, bundle).run()
+            target = Target(spec.restart, spec.host, spec.policy)
+            await Collection(shell, target, bundle, until).run()
     except NotSentError as problem:
         bundle.lack("everything", str(problem))
 

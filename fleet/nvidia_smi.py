@@ -9,7 +9,7 @@ from fleet.kernel_log import address
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
 _COUNT = re.compile(r"Attached GPUs\s*:\s*(\d{1,4})")
 _LOST = re.compile(
-    r"Unable to determine the device handle for (?:gpu|GPU)\s?\d*:?\s?"
+    r"Unable to determine the device handle for (?:gpu|GPU)\s?(?:\d{1,3}:\s?)?"
     r"(?P<gpu>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})?[^\n]{0,200}"
     r"|GPU is lost[^\n]{0,200}|No devices were found",
 )

@@ -11,7 +11,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecution
 
 from fleet.contracts.guard import GiveBackRequest, Incident, OpenResult, TakeResult
-from fleet.contracts.host import Effect, Evidence, RestartResult
+from fleet.contracts.host import Effect, Evidence, GpuFault, RestartResult
 from fleet.contracts.remediation import RemediationInput
 from worker.sweeps import first
 
@@ -39,11 +39,13 @@ class Booked(_At):
 
 
 class Saved(_At):
-    """A collection of evidence; ``path`` is on the disk of the worker that made it."""
+    """A collection of evidence; ``path`` is on the disk of the worker ``kept_on``."""
 
     path: str | None
     size: int
     missing: list[str]
+    kept_on: str = ""
+    faults: list[GpuFault] = []
 
 
 class Commanded(_At):

@@ -5,7 +5,9 @@ from datetime import datetime, timedelta
 
 from fleet.contracts.remediation import Moment, Phase
 from fleet.durations import brief
+from fleet.gpus import in_words
 from worker.deeds import Booked, Saved
+from worker.evidence import Place, place
 from worker.incident import Story
 from worker.told import AlertTold
 
@@ -78,9 +80,20 @@ def _booked(story: Story, each: Booked) -> str:
 
 
 def _saved(each: Saved) -> str:
-    path = f"{each.path} ({each.size:,} bytes)" if each.path is not None else "none"
+    path = f"{each.path} ({_where(each)})" if each.path is not None else "none"
+    faults = "".join(f"; {in_words(fault)}" for fault in each.faults)
     missing = f"; missing: {', '.join(each.missing)}" if each.missing else ""
-    return path + missing
+    return path + faults + missing
+
+
+def _where(each: Saved) -> str:
+    match place(each):
+        case Place.EXPIRED:
+            return "expired"
+        case Place.ELSEWHERE:
+            return f"{each.size:,} bytes, on {each.kept_on}"
+        case Place.HERE:
+            return f"{each.size:,} bytes"
 
 
 def _alerts(story: Story) -> Sequence[str]:

@@ -313,6 +313,42 @@ async def test_evidence_has_the_logs_and_the_state_and_no_secret(
     assert SECRET not in evidence.model_dump_json()
 
 
+async def test_secrets_among_the_arguments_of_a_container_are_in_no_file(
+    server: OnHost, docker: Docker, start: Start, name: str
+) -> None:
+    argv = [
+        sys.executable,
+        "-c",
+        SLEEP,
+        "--api-key",
+        SECRET,
+        f"--hf-token={SECRET}",
+        "--port",
+        "80",
+    ]
+    docker.run_container(name, argv, env={"HF_TOKEN": SECRET, "PLAIN": "xyzzy-plugh"})
+    evidence = await server.evidence()
+    assert evidence.path is not None
+    kept = {file.name: file.read_text() for file in Path(evidence.path).iterdir()}
+    assert "--port" in kept["container.json"]
+    assert "--port 80" in kept["processes.txt"]
+    assert not any(planted in text for text in kept.values() for planted in (SECRET, "xyzzy"))
+
+
+async def test_the_stack_of_a_containers_main_process_is_dumped(
+    sshd: Sshd, docker: Docker, start: Start, name: str, state_dir: Path
+) -> None:
+    identity = start()
+    host = sshd.host(stack_dump=["sh", "-c", "cat /proc/$0/cgroup /proc/$0/status"])
+    evidence = await OnHost.of(host, action(docker, name), state_dir).evidence()
+    assert evidence.path is not None
+    stack = (Path(evidence.path) / "stack.txt").read_text()
+    assert "Name:\tpython" in stack
+    assert identity in (Path(evidence.path) / "container.json").read_text()
+    assert evidence.process is not None
+    assert evidence.process.identity == identity
+
+
 async def test_only_the_worker_may_read_the_evidence(
     server: OnHost, start: Start, state_dir: Path
 ) -> None:

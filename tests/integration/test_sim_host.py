@@ -14,7 +14,7 @@ import pytest
 from redis.asyncio import Redis
 
 from activities.bundle import Bundle
-from activities.evidence import Collection
+from activities.evidence import Collection, Target, deadline
 from activities.ssh import Limits, Shell, connected
 from fleet.actions import DockerRestart, Drill, Host
 from fleet.contracts.host import HostState, HostStatus
@@ -208,7 +208,7 @@ async def test_it_has_the_evidence_that_a_container_has(
     await _until(store, state="processing")
     bundle = Bundle(tmp_path, "gpu-1@now", datetime.now(UTC))
     machine = Host(address=host.address, user=host.user, key=str(host.key))
-    await Collection(shell, _ACTION, machine, Policy(), bundle).run()
+    await Collection(shell, Target(_ACTION, machine, Policy()), bundle, deadline()).run()
     assert "began job-1" in (bundle.folder / "logs.txt").read_text()
     assert '"Status": "running"' in (bundle.folder / "container.json").read_text()
     assert "simulated-worker gpu-1" in (bundle.folder / "processes.txt").read_text()

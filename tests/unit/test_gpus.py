@@ -137,6 +137,7 @@ def test_an_error_that_repeats_is_told_once_and_the_number_is_bounded() -> None:
         (said.smi(said.gpu(blacklist="Yes")), "waits to be retired", Remedy.RESET),
         (said.LOST, "can't reach the GPU", Remedy.REBOOT),
         (said.smi(said.gpu("9B"), attached=2) + said.LOST_ONE, "can't reach", Remedy.REBOOT),
+        (said.LOST_ONE.replace("GPU ", "GPU0: "), "can't reach the GPU", Remedy.REBOOT),
         (said.NO_DEVICES, "can't reach the GPU", Remedy.REBOOT),
         (said.MISMATCH, "Driver/library version mismatch", Remedy.DRIVER),
         (said.NO_DRIVER, "communicate with the NVIDIA driver", Remedy.DRIVER),
@@ -166,6 +167,13 @@ def test_what_the_driver_says_of_a_gpu_keeps_a_restart_back(
 )
 def test_a_gpu_that_new_work_can_use_keeps_nothing_back(smi: str) -> None:
     assert faults(smi=smi) == []
+
+
+@pytest.mark.parametrize(
+    "text", [said.LOST, said.LOST_ONE, said.LOST_ONE.replace("GPU ", "GPU0: ")]
+)
+def test_a_lost_gpu_is_named_as_the_kernel_names_it(text: str) -> None:
+    assert read(text).lost == ("0000:3b:00",)
 
 
 def test_a_total_of_double_bit_errors_is_how_an_old_driver_counts() -> None:

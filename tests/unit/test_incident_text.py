@@ -1,11 +1,13 @@
 """The page of one incident, as a person reads it in a terminal."""
 
+import socket
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from fleet.contracts.alerts import Severity
-from fleet.contracts.host import Effect
+from fleet.contracts.host import Effect, GpuFault, Remedy
 from fleet.contracts.remediation import Moment, Outcome, Phase
 from fleet.verdicts import Verdict
 from worker.deeds import Booked, Commanded, Saved
@@ -158,3 +160,31 @@ def test_an_id_says_when_it_began() -> None:
         2026, 11, 30, 9, 12, 27, 123000, tzinfo=UTC
     )
     assert moment_of("gpu-1@yesterday") is None
+
+
+def test_evidence_that_expired_or_is_elsewhere_says_so(tmp_path: Path) -> None:
+    shelf = tmp_path / "evidence"
+    here = shelf / "gpu-1@x" / "20261130T120300.000000Z"
+    here.mkdir(parents=True)
+    there, gone = str(here), str(here.with_name("20261130T110000.000000Z"))
+    own = socket.gethostname()
+    shown = [
+        (Saved(at=after(0), path=there, size=9, missing=[], kept_on=own), f"{there} (9 bytes)"),
+        (Saved(at=after(0), path=gone, size=9, missing=[], kept_on=own), f"{gone} (expired)"),
+        (Saved(at=after(0), path=gone, size=9, missing=[]), f"{gone} (expired)"),
+        (
+            Saved(at=after(0), path=gone, size=9, missing=[], kept_on="rack-9"),
+            f"{gone} (9 bytes, on rack-9)",
+        ),
+        (Saved(at=after(0), path=None, size=0, missing=[], kept_on=own), "none"),
+    ]
+    for saved, words in shown:
+        lines = page(STORY.model_copy(update={"evidence": [saved]})).splitlines()
+        assert f"  evidence   {words}" in lines
+
+
+def test_a_fault_that_no_restart_cures_stands_with_the_evidence() -> None:
+    fault = GpuFault(what="Xid 79: GPU has fallen off the bus", remedy=Remedy.REBOOT)
+    saved = Saved(at=after(0), path="/e", size=1, missing=[], faults=[fault])
+    shown = page(STORY.model_copy(update={"evidence": [saved]}))
+    assert "; Xid 79: GPU has fallen off the bus; what helps: reboot the host" in shown

@@ -194,6 +194,25 @@ ONE_TABLE: Table = {
             ' — choose "act", "approve", "dry_run" or "alert_only"'
         ),
     ),
+    "text for an Xid": (
+        GOOD + '[defaults]\nincurable_xids = [79, "95"]\n',
+        "fleet.toml: defaults.incurable_xids[1]: is text — write a whole number",
+    ),
+    "a state that no GPU has": (
+        GOOD + '[defaults]\nincurable_gpu_states = ["broken"]\n',
+        (
+            'fleet.toml: defaults.incurable_gpu_states[0]: "broken" is none of its values'
+            ' — choose "lost", "no_driver", "recovery_action", "reset_required", "uncorrectable_ecc",'
+            ' "remapping_failed", "remapping_pending", "retirement_pending" or "sram_threshold"'
+        ),
+    ),
+    "a way to the kernel's log as one text": (
+        GOOD.replace("[servers", 'kernel_log = "sudo dmesg"\n[servers'),
+        (
+            "fleet.toml:5: hosts.alpha.kernel_log: a command is a list, since a text would be split"
+            ' by a shell — write ["program", "argument"]'
+        ),
+    ),
     "text for a number": (
         GOOD + '[defaults]\nbudget = { limit = "three" }\n',
         "fleet.toml: defaults.budget.limit: is text — write a whole number",

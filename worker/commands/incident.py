@@ -41,19 +41,23 @@ def show(
     JSON: incident, server, workflow_id, runs (Temporal's run IDs), phase, verdict, outcome (null:
     open), meaning, job, since, detected_at, restarted_at, recovered_at, closed_at, restarts,
     next_step, next_at; timeline (at, text); commands, restarts that were sent (at, effect, detail);
-    budget (at, word: taken, refused or given back, left, why); evidence (at, path, size, missing);
-    alerts (cause, workflow_id, at, severity, title, verdict, since, job, delivered, where null is
-    on its way, detail); complete (false: no worker answers for an open one); link, into the
-    Temporal UI (null: its address is not known).
+    budget (at, word: taken, refused or given back, left, why); evidence (at, path, size, missing,
+    kept_on, faults, place: here, elsewhere or expired); alerts (cause, workflow_id, at, severity,
+    title, verdict, since, job, delivered, where null is on its way, detail); complete (false: no
+    worker answers for an open one); link, into the Temporal UI (null: its address is not known).
     """
     from worker.client import with_temporal
+    from worker.evidence import place
     from worker.incident_text import lines
     from worker.render import as_json as print_json
     from worker.render import say
 
     story, link = with_temporal(lambda client: _find(client, name))
     if as_json:
-        print_json({**story.model_dump(mode="json"), "link": link})
+        shown = story.model_dump(mode="json")
+        for saved, each in zip(story.evidence, shown["evidence"], strict=True):
+            each["place"] = place(saved)
+        print_json({**shown, "link": link})
         return
     for line in lines(story, link):
         say(line)
