@@ -237,7 +237,7 @@ async def test_a_stack_is_dumped_by_the_operators_tool_of_the_main_process(host:
         process.kill()
         await process.wait()
     assert "stack.txt" not in files(plain)
-    assert files(dumped)["stack.txt"].startswith(f"dump --pid {process.pid}\nsleep\0300")
+    assert files(dumped)["stack.txt"].startswith(f"dump --pid {process.pid}\nsleep\x00300")
 
 
 async def test_a_stack_without_a_known_process_is_listed_as_missing(host: GpuHost) -> None:

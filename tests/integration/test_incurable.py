@@ -30,8 +30,8 @@ async def test_it_pages_and_is_not_restarted_until_a_person_says_so(rig: Rig) ->
         assert status.outcome is Outcome.HANDED_OVER
         await server.is_told("handed_over")
         page = next(alert for alert in server.told if alert["cause"] == "handed_over")
-        assert "Xid 79: GPU has fallen off the bus" in page["detail"]
-        assert "reboot the host" in page["detail"]
+        assert "Xid 79: GPU has fallen off the bus" in page["text"]
+        assert "reboot the host" in page["text"]
         guard = await server.guard()
         assert guard.takes == []
         assert guard.incident is not None

@@ -209,7 +209,7 @@ ONE_TABLE: Table = {
     "a way to the kernel's log as one text": (
         GOOD.replace("[servers", 'kernel_log = "sudo dmesg"\n[servers'),
         (
-            "fleet.toml:5: hosts.alpha.kernel_log: a command is a list, since a text would be split"
+            "fleet.toml: hosts.alpha.kernel_log: a command is a list, since a text would be split"
             ' by a shell — write ["program", "argument"]'
         ),
     ),
