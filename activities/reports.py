@@ -11,12 +11,17 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.guards import GuardReader, send_forget_hold, send_recovered
 from fleet.contracts.names import REMEDIATION, remediation_id
-from fleet.contracts.remediation import RemediationInput, RemediationSignal
+from fleet.contracts.remediation import (
+    Outcome,
+    RemediationInput,
+    RemediationSignal,
+    RemediationStatus,
+)
 from fleet.contracts.sweep import Report, ReportBatch, ReportResult
 from fleet.details import WHAT_A_PERSON_CAN_SAY
 from fleet.durations import show
 from fleet.sweep import may_open
-from fleet.verdicts import ACTIONABLE
+from fleet.verdicts import FOR_REMEDIATION
 
 _AT_ONCE = 16
 _WITHIN = timedelta(seconds=5)
@@ -74,7 +79,7 @@ class ReportActivities:
             if not await self._tell(report):
                 await send_recovered(self._client, server, report.observation.reading.at)
             return
-        if report.observation.verdict not in ACTIONABLE:
+        if report.observation.verdict not in FOR_REMEDIATION:
             await self._tell(report)
             return
         if await self._is_heard(report):
@@ -82,6 +87,11 @@ class ReportActivities:
         guard = await self._guards.state(server)
         if not may_open(guard, report.mode, datetime.now(UTC)):
             return
+        if report.quiet is not None:
+            calmed = await self._last_doubt(server)
+            if calmed is not None and datetime.now(UTC) - calmed < report.quiet:
+                return
+            report = _not_before(report, calmed)
         if guard is not None and guard.incident is not None and guard.incident.hold is not None:
             await send_forget_hold(self._client, server)
         await self._open(report, search_attributes=search_attributes)
@@ -93,6 +103,22 @@ class ReportActivities:
         if not await self._is_running(report.observation.server):
             return False
         return report.ongoing or await self._tell(report)
+
+    async def _last_doubt(self, server: str) -> datetime | None:
+        """When the newest remediation of the server ended, if it confirmed nothing."""
+        handle = self._client.get_workflow_handle(
+            remediation_id(server), result_type=RemediationStatus
+        )
+        try:
+            last = await handle.describe()
+            if last.status is not WorkflowExecutionStatus.COMPLETED:
+                return None
+            status: RemediationStatus = await handle.result()
+        except RPCError as problem:
+            if problem.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        return last.close_time if status.outcome is Outcome.NOT_CONFIRMED else None
 
     async def _open(self, report: Report, *, search_attributes: bool) -> None:
         """Signal-with-start under a fixed ID: fifty detectors make one workflow; none is lost."""
@@ -132,3 +158,11 @@ class ReportActivities:
         except ValueError:
             # The SDK has no name for the status of a paused workflow; paused is open.
             return True
+
+
+def _not_before(report: Report, calmed: datetime | None) -> Report:
+    """The report with a clock that does not reach back behind a doubt that was cleared."""
+    seen = report.observation
+    if calmed is None or seen.since >= calmed:
+        return report
+    return report.model_copy(update={"observation": seen.model_copy(update={"since": calmed})})

@@ -176,6 +176,11 @@ class Policy(Thresholds):
         return self.persist_error if verdict is Verdict.ERROR else self.persist_hung
 
     @property
+    def quiet_after_doubt(self) -> timedelta:
+        """How long a server is left alone after a suspicion of it was not confirmed."""
+        return 20 * self.confirm_wait
+
+    @property
     def tries(self) -> int:
         """How many restarts that could not be carried out an incident may see."""
         return len(self.retry_delays) + 1

@@ -149,6 +149,8 @@ def verified(
 
 def is_old_record(reading: Reading, beat: datetime | None) -> bool:
     """Whether the record is still the one that the process before the restart wrote."""
+    if reading.engine is not None:
+        return False
     return reading.heartbeat is None or reading.heartbeat == beat
 
 

@@ -129,6 +129,7 @@ class _Judged:
             ongoing=not self._changed,
             good=good,
             mode=self.policy.mode,
+            quiet=self.policy.quiet_after_doubt if verdict is Verdict.SUSPECT else None,
         )
 
     def _reportable(self, verdict: Verdict) -> bool:

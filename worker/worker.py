@@ -9,6 +9,7 @@ from temporalio.worker import Interceptor, Worker
 
 from activities.alert_history import AlertHistory
 from activities.alerts import AlertActivities
+from activities.asking import AskActivities
 from activities.drill import DrillActivities
 from activities.guards import GuardActivities, GuardReader
 from activities.host import HostActivities
@@ -27,6 +28,7 @@ from worker.stopping import stop_event
 from worker.vitals import Stamps
 from worker.watch import watch
 from workflows.alert import Alert
+from workflows.ask import AskEngine
 from workflows.drill import Drill
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
@@ -54,7 +56,15 @@ def build_worker(
     return Worker(
         client,
         task_queue=settings.task_queue,
-        workflows=[HealthSweep, Remediation, ServerGuard, FleetWorkflow, Alert, Drill],
+        workflows=[
+            HealthSweep,
+            Remediation,
+            ServerGuard,
+            FleetWorkflow,
+            Alert,
+            AskEngine,
+            Drill,
+        ],
         activities=[
             PolicyActivities(policies).present_policy,
             readings.read_shard,
@@ -69,6 +79,7 @@ def build_worker(
             guards.found_guards,
             ScheduleActivities(client).reconcile,
             ReportActivities(client).report,
+            AskActivities(policies).ask_engine,
             alerts.plan_alert,
             alerts.deliver,
             drills.survey_server,

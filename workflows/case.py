@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet.readings import Reading
     from workflows.alerting import raise_alert
     from workflows.book import Book
+    from workflows.engines import Engines
     from workflows.hands import Hands, Interrupted
     from workflows.orders import Orders
 
@@ -30,6 +31,7 @@ class Case:
     def __init__(self, request: RemediationInput, book: Book, orders: Orders, hands: Hands) -> None:
         self.request, self.book, self.orders, self.hands = request, book, orders, hands
         self.server = request.server
+        self.engines = Engines(request.server, book, orders, hands)
         self.beat: datetime | None = book.incident.beat if book.incident else None
         self._carried = request.carried is not None
         self._causes: set[str] = set()
@@ -43,6 +45,11 @@ class Case:
         return Incident(
             id=incident_id(self.server, began), server=self.server, first_observed=began
         )
+
+    def forget(self) -> None:
+        """What a process showed that is gone proves nothing against the new one."""
+        self.beat = None
+        self.engines.forget()
 
     def check(self) -> None:
         """Raises Interrupted where a person cancelled and there is still something to cancel."""
@@ -67,9 +74,18 @@ class Case:
                 )
         self.check()
 
-    async def judge(self, policy: Policy, why: str) -> tuple[Reading, Finding]:
-        """Take a fresh reading and judge it against the last heartbeat that this case saw."""
+    async def judge(
+        self, policy: Policy, why: str, *, settle: bool = False
+    ) -> tuple[Reading, Finding]:
+        """Take a fresh reading and judge it against the last one that this case saw.
+
+        ``settle``: an engine whose page leaves open if it works is watched, and asked.
+        """
         reading = await self.hands.read(why)
+        if reading.engine is not None and settle and not self.orders.by_hand:
+            return await self.engines.settle(reading, policy, why)
+        if reading.engine is not None:
+            return reading, self.engines.judge(reading, policy)
         finding = still_bad(reading, self.beat, policy)
         if reading.heartbeat is not None:
             self.beat = reading.heartbeat

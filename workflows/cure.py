@@ -108,12 +108,11 @@ class Cure:
         await self._firm(cooled, "cooldown after the restart")
         look_at = done.at + policy.verify_after
         load_end = done.at + policy.load_limit
-        # The heartbeat of a process that is gone proves nothing against the new one's.
-        self._case.beat = None
+        self._case.forget()
         while True:
             self._book.enter(Phase.VERIFYING, "is it a new process, and healthy?", look_at)
             await self._firm(look_at, "before the restart is verified")
-            reading, finding = await self._case.judge(policy, "did the restart help?")
+            reading, finding = await self._case.judge(policy, "did the restart help?", settle=True)
             host = await self._look("is it the new process?")
             ok, why = self._judge(facts, done, host, finding)
             if ok or workflow.now() >= load_end or not _may_yet_load(reading, finding, host, facts):

@@ -85,7 +85,7 @@ class Decide:
                 )
             policy = (await self.spec())[1].policy
             self._orders.changed = False
-            reading, finding = await self._case.judge(policy, "is it still so?")
+            reading, finding = await self._case.judge(policy, "is it still so?", settle=True)
             decision = by_reading(finding, self._standing())
             if decision is None:
                 if self._is_due(reading, finding, policy):

@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
         Decision,
         last_word,
     )
-    from fleet.verdicts import ACTIONABLE
+    from fleet.verdicts import ACTIONABLE, FOR_REMEDIATION
     from workflows.case import Case
 
 
@@ -56,7 +56,7 @@ class Ending:
         book = self._book
         if book.incident is None:
             return
-        never_bad = book.verdict not in ACTIONABLE
+        never_bad = book.verdict not in FOR_REMEDIATION
         request = CloseRequest(
             server=self._case.server,
             incident=book.incident.id,

@@ -36,7 +36,7 @@ class Escalation:
             await self._case.sleep(until, "until the next look: has it recovered?", self._stirred)
             if orders.by_hand:
                 break
-            _, finding = await self._case.judge(policy, "has it recovered?")
+            _, finding = await self._case.judge(policy, "has it recovered?", settle=True)
             if finding.verdict in GOOD:
                 said = f"recovered later: {finding.why}"
                 raise Ended(Decision.end(outcome, said, recovered=True))

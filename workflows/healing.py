@@ -21,9 +21,10 @@ with workflow.unsafe.imports_passed_through():
         Decision,
         Next,
     )
-    from fleet.verdicts import ACTIONABLE
+    from fleet.verdicts import ACTIONABLE, Verdict
     from workflows.book import Book
     from workflows.case import Case
+    from workflows.confirming import Confirming
     from workflows.cure import Cure, Facts, NoEffect, Restarted
     from workflows.decide import Decide, Ended
     from workflows.ending import Ending
@@ -109,6 +110,7 @@ class Healing:
     async def _begin(self) -> None:
         """Hear why this run exists and open the incident with the guard, which keeps its clock."""
         await self._hear_why()
+        handed_over = await self._confirm()
         opened = await self._hands.open(
             OpenRequest(
                 server=self._case.server, observation=self.first, by_hand=self._orders.by_hand
@@ -128,6 +130,8 @@ class Healing:
             raise Ended(Decision.end(HELD[incident.hold], f"held since before: {incident.hold}"))
         # A cancel that came with the first word must leave its mark with the guard, so not earlier.
         self._case.check()
+        if handed_over is not None:
+            raise Ended(handed_over)
         self._book.note(
             f"incident {incident.id} opened"
             if opened.is_new
@@ -138,6 +142,14 @@ class Healing:
             await self._case.sleep(opened.cooldown_until, "cooldown after an earlier restart")
         await self._decide.first_look()
         await self._tell_confirmed()
+
+    async def _confirm(self) -> Decision | None:
+        """A suspicion becomes a verdict, or ends here. One that was cancelled leaves its mark."""
+        decision = None
+        if self.first is not None and self.first.verdict is Verdict.SUSPECT:
+            with suppress(Interrupted):
+                self.first, decision = await Confirming(self._case).confirm(self.first)
+        return decision
 
     async def _hear_why(self) -> None:
         with suppress(asyncio.TimeoutError):

@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from fleet.contracts.sweep import Observation
     from fleet.durations import show
-    from fleet.verdicts import ACTIONABLE, GOOD
+    from fleet.verdicts import ACTIONABLE, FOR_REMEDIATION, GOOD
     from workflows.book import Book
     from workflows.hands import Hands
     from workflows.healing import Healing
@@ -82,9 +82,9 @@ class Remediation:
         known = self._book.verdict
         if observation.verdict in GOOD or known not in (None, observation.verdict):
             self._orders.changed = True
-        if observation.verdict in ACTIONABLE:
+        if observation.verdict in FOR_REMEDIATION:
             self._healing.first = self._healing.first or observation
-            if self._book.incident is not None:
+            if observation.verdict in ACTIONABLE and self._book.incident is not None:
                 self._book.adopt(observation.verdict, observation.since)
 
     @workflow.signal(description='End the incident: {"who": "...", "why": "..."}')

@@ -14,6 +14,8 @@ SERVER_GUARD = "ServerGuard"
 FLEET = "Fleet"
 ALERT = "Alert"
 DRILL = "Drill"
+ASK_ENGINE = "AskEngine"
+PROBE_SWEEP = "ProbeSweep"
 
 
 def remediation_id(server: str) -> str:
@@ -30,6 +32,15 @@ def alert_id(incident: str, cause: str) -> str:
 
 def drill_id(server: str) -> str:
     return f"drill/{server}"
+
+
+def ask_id(server: str) -> str:
+    """Where it runs, the server is being asked: two requests side by side are impossible."""
+    return f"ask/{server}"
+
+
+def probe_id(shard: int) -> str:
+    return f"probe/{shard}"
 
 
 def health_id(shard: int) -> str:

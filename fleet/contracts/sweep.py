@@ -49,12 +49,16 @@ class Observation(Message):
 
 
 class Report(Message):
-    """``ongoing``: reported before; only makes sure that somebody still cares for it."""
+    """``ongoing``: reported before; only makes sure that somebody still cares for it.
+
+    ``quiet`` is how long a suspicion is left alone after one that was not confirmed.
+    """
 
     observation: Observation
     ongoing: bool = False
     good: bool = False
     mode: Mode = Mode.ACT
+    quiet: Duration | None = None
 
 
 class ReportBatch(Message):

@@ -40,7 +40,9 @@ class Came(StrEnum):
 
 
 class Answer(BaseModel):
-    """``took`` is in seconds. ``sent`` is the number of requests that left for the engine."""
+    """``took`` is in seconds, ``sent`` the number of requests that left for the engine. ``rank`` is
+    the label of the engine that was meant, where a page has several.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -48,6 +50,7 @@ class Answer(BaseModel):
     detail: str = Field(default="", max_length=200)
     took: float | None = None
     sent: int = 0
+    rank: str = Field(default="", max_length=120)
 
 
 class EngineState(BaseModel):

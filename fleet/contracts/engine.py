@@ -1,0 +1,14 @@
+"""What passes to and from ``ask/<server>``, the one short request that an engine may be sent."""
+
+from fleet.contracts.names import Message
+from fleet.engines.reading import EngineReading
+
+
+class AskRequest(Message):
+    """``since`` is the last look: what has moved from it is not asked. ``suspected`` engines are
+    asked although their gauges say that work is in flight.
+    """
+
+    server: str
+    since: EngineReading | None = None
+    suspected: bool = False

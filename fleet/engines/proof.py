@@ -1,0 +1,74 @@
+"""What a remediation has proved of an engine, and whether it still holds at a later look."""
+
+from dataclasses import dataclass
+
+from fleet.engines.judge import find
+from fleet.engines.reading import Came, EngineReading, Page
+from fleet.engines.sighting import Change, Sighting, compare
+from fleet.judge import Finding
+from fleet.policy import Policy
+from fleet.readings import Reading
+from fleet.verdicts import Verdict
+
+
+@dataclass(frozen=True)
+class Proof:
+    """``seen`` is the look after which nothing may have moved in the engines of ``labels``."""
+
+    verdict: Verdict
+    seen: EngineReading
+    labels: frozenset[str]
+
+
+def proof_of(engine: EngineReading) -> Proof | None:
+    """What an unanswered request proves: ``stuck`` with work in flight, else ``unresponsive``."""
+    answer = engine.answer
+    if answer is None or answer.came is not Came.NONE:
+        return None
+    asked = [each for each in engine.engines if answer.rank in ("", each.label)]
+    verdict = Verdict.STUCK if any(each.in_flight for each in asked) else Verdict.UNRESPONSIVE
+    return Proof(verdict, engine, frozenset(each.label for each in asked))
+
+
+def judge_again(
+    reading: Reading, proof: Proof | None, last: EngineReading | None, policy: Policy
+) -> Finding:
+    """Judge a look inside a remediation: against its proof, else against its last look."""
+    engine = reading.engine
+    if engine is None or proof is None or engine.page is not Page.OK or engine.asleep:
+        return find(reading, Sighting.of(last) if last is not None else None, policy)
+    change = compare(engine, Sighting.of(proof.seen))
+    if change.restarted or not _holds(change, proof):
+        return find(reading, Sighting.of(proof.seen), policy)
+    shown = "; ".join(each.numbers() for each in engine.engines if each.label in proof.labels)
+    return Finding(
+        verdict=proof.verdict, why=f"nothing has moved since it was asked ({shown})"[:300]
+    )
+
+
+def _holds(change: Change, proof: Proof) -> bool:
+    if not change.known or any(each.label in proof.labels for each in change.moved):
+        return False
+    if proof.verdict is Verdict.UNRESPONSIVE:
+        return True
+    return any(each.label in proof.labels for each in change.still)
+
+
+def is_open(reading: Reading, finding: Finding, last: EngineReading | None) -> bool:
+    """Whether a look leaves open if the engine works: nothing moved, and nothing is proved."""
+    if reading.engine is None or reading.engine.page is not Page.OK:
+        return False
+    if finding.verdict is Verdict.BUSY:
+        return last is None
+    if finding.verdict is Verdict.IDLE:
+        return not is_shown_alive(reading, last)
+    return finding.verdict in (Verdict.SUSPECT, Verdict.RESTARTED, Verdict.UNRESPONSIVE)
+
+
+def is_shown_alive(reading: Reading, last: EngineReading | None) -> bool:
+    """Whether an engine without work in flight needs no request, since it has moved by itself."""
+    engine = reading.engine
+    if engine is None or last is None:
+        return False
+    change = compare(engine, Sighting.of(last))
+    return change.known and len(change.moved) == len(engine.engines)

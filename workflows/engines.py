@@ -1,0 +1,143 @@
+"""What a remediation knows of an engine: its last look, what was proved of it, and how it is asked.
+
+An engine is asked only when nothing of it has moved, and then once. Requests go through the
+workflow ``ask/<server>``, so that no probe of the same server runs beside them.
+"""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import (
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+)
+
+with workflow.unsafe.imports_passed_through():
+    from fleet.contracts.engine import AskRequest
+    from fleet.contracts.names import ask_id
+    from fleet.engines.judge import find
+    from fleet.engines.proof import Proof, is_open, judge_again, proof_of
+    from fleet.engines.reading import EngineReading, Page
+    from fleet.engines.sighting import Sighting
+    from fleet.judge import Finding
+    from fleet.policy import Policy
+    from fleet.readings import Reading
+    from fleet.verdicts import Verdict
+    from workflows.ask import ASK_WITHIN, AskEngine
+    from workflows.book import Book
+    from workflows.hands import Hands, Interrupted
+    from workflows.orders import Orders
+
+#: So often it is tried to ask where another request is under way.
+_TRIES = 12
+_BETWEEN = timedelta(seconds=10)
+
+
+class Engines:
+    def __init__(self, server: str, book: Book, orders: Orders, hands: Hands) -> None:
+        self.last: EngineReading | None = None
+        self._proof: Proof | None = None
+        self._server, self._book, self._orders, self._hands = server, book, orders, hands
+
+    def forget(self) -> None:
+        """What the process before a restart showed proves nothing against the new one."""
+        self.last = self._proof = None
+
+    def judge(self, reading: Reading, policy: Policy) -> Finding:
+        """Judge a look by itself: nobody is asked and nothing is waited for."""
+        finding = judge_again(reading, self._proof, self.last, policy)
+        if finding.verdict not in (Verdict.STUCK, Verdict.UNRESPONSIVE):
+            self._proof = None
+        self._keep(reading)
+        self._book.read(reading, str(finding.verdict))
+        return finding
+
+    async def settle(self, reading: Reading, policy: Policy, why: str) -> tuple[Reading, Finding]:
+        """Judge a look, and where it proves nothing look and ask until it is known.
+
+        Raises:
+            Interrupted: a person cancelled meanwhile.
+        """
+        last = self.last
+        finding = self.judge(reading, policy)
+        if not is_open(reading, finding, last):
+            return reading, finding
+        if reading.engine is not None and reading.engine.in_flight and self._proof is None:
+            await self._pause(policy.confirm_wait, "does a witness move?")
+            reading = await self._hands.read(why)
+            finding = self.judge(reading, policy)
+            if finding.verdict is not Verdict.SUSPECT:
+                return reading, finding
+        asked = await self.ask(policy, suspected=finding.verdict is not Verdict.IDLE)
+        if asked is not None or finding.verdict is Verdict.UNRESPONSIVE:
+            return asked or (reading, finding)
+        return reading, Finding(
+            verdict=Verdict.UNPROVEN, why=f"it could not be asked; {finding.why}"
+        )
+
+    async def ask(self, policy: Policy, *, suspected: bool) -> tuple[Reading, Finding] | None:
+        """Send one short request, if nothing has moved since the last look; none where it is not
+        known what came of it.
+        """
+        reading = await self._asked(suspected=suspected)
+        if reading is None or reading.engine is None:
+            return None
+        proof = proof_of(reading.engine)
+        before = Sighting.of(self.last) if self.last is not None else None
+        finding = find(reading, before, policy)
+        self._keep(reading)
+        self._proof = proof
+        if proof is not None:
+            finding = finding.model_copy(update={"verdict": proof.verdict})
+        self._book.note(f"asked: {finding.why}")
+        return reading, finding
+
+    async def _asked(self, *, suspected: bool) -> Reading | None:
+        for _ in range(_TRIES):
+            try:
+                return await self._in_its_turn(
+                    AskRequest(server=self._server, since=self.last, suspected=suspected)
+                )
+            except WorkflowAlreadyStartedError:
+                await self._pause(_BETWEEN, "another request to it is under way")
+        self._book.note("not asked: another request to it never ended")
+        return None
+
+    async def _in_its_turn(self, request: AskRequest) -> Reading | None:
+        """
+        Raises:
+            WorkflowAlreadyStartedError: somebody else asks it just now.
+            Interrupted: a person cancelled meanwhile; the request is given up.
+        """
+        handle = await workflow.start_child_workflow(
+            AskEngine.run,
+            request,
+            id=ask_id(self._server),
+            execution_timeout=ASK_WITHIN + timedelta(minutes=2),
+            static_summary=f"one short request to {self._server}",
+        )
+        await workflow.wait_condition(lambda: handle.done() or self._orders.stop)
+        if not handle.done():
+            handle.cancel()
+        try:
+            return await handle
+        except ChildWorkflowError as problem:
+            if self._orders.stop:
+                raise Interrupted from problem
+            self._book.note("it is not known what came of a request: the worker went away")
+            return None
+
+    async def _pause(self, span: timedelta, why: str) -> None:
+        until = workflow.now() + span
+        while (left := until - workflow.now()) > timedelta(0):
+            try:
+                await workflow.wait_condition(
+                    lambda: self._orders.stop, timeout=left, timeout_summary=why
+                )
+            except TimeoutError:
+                continue
+            raise Interrupted
+
+    def _keep(self, reading: Reading) -> None:
+        if reading.engine is not None and reading.engine.page is Page.OK:
+            self.last = reading.engine
