@@ -205,7 +205,9 @@ async def _drilled(
             task_queue=TASK_QUEUE,
         )
         await tell(world)
-        return await client.get_workflow_handle_for(Drill.run, drill_id(world.server)).result()
+        handle = client.get_workflow_handle(drill_id(world.server), result_type=DrillStatus)
+        status: DrillStatus = await handle.result()
+        return status
 
 
 # --- sweeps, alerts, the fleet -------------------------------------------------------------------

@@ -35,7 +35,7 @@ class AskForLong:
     """Holds the place of a request, as a probe does that waits for an answer."""
 
     @workflow.run
-    async def run(self, minutes: int = 1) -> None:
+    async def run(self, minutes: int) -> None:
         await workflow.sleep(minutes * 60)
 
 
@@ -235,7 +235,7 @@ async def test_while_another_asks_the_remediation_waits_its_turn(world: Enter) -
         w.stale = True
         began = await w.now()
         other = await w.env.client.start_workflow(
-            AskForLong.run, id=ask_id("v-1"), task_queue=TASK_QUEUE
+            AskForLong.run, 1, id=ask_id("v-1"), task_queue=TASK_QUEUE
         )
         status = await w.end(await w.doubt())
         await other.result()

@@ -18,7 +18,7 @@ from fleet.contracts.fleet import Pause
 from fleet.contracts.guard import GuardInput, GuardUpdate, TakeRequest
 from fleet.contracts.host import Effect, HostStatus
 from fleet.contracts.names import SERVER_GUARD, TASK_QUEUE, guard_id
-from fleet.contracts.remediation import Outcome
+from fleet.contracts.remediation import Outcome, RemediationStatus
 from fleet.policy import Mode, Policy, RollingBudget
 from fleet.readings import WorkState
 from tests.parts.drilled import DrillWorld
@@ -340,7 +340,9 @@ class TestCancelled:
             w.before("restart_server", cancel)
             status = await w.drilled(handle)
             assert status.outcome is DrillOutcome.CANCELLED
-            healing = w.env.client.get_workflow_handle_for(Remediation.run, f"remediate/{w.server}")
+            healing = w.env.client.get_workflow_handle(
+                f"remediate/{w.server}", result_type=RemediationStatus
+            )
             seen = await w.end(healing)
             assert seen.outcome in (Outcome.RESOLVED, Outcome.RECOVERED)
             assert w.frozen_at is None or len(w.restarts) == 1
