@@ -1,163 +1,151 @@
-"""Asks ``guard/<server>`` by update-with-start: a guard that is gone comes back used up."""
+"""The guards as a remediation and ``fleet`` ask for them: bookings, and founding."""
 
 import asyncio
-import hashlib
-from datetime import UTC, datetime, timedelta
+from collections.abc import Coroutine, Iterable
+from datetime import datetime
 from types import NoneType
-from typing import Any, TypeVar
+from typing import Any
 
 from temporalio import activity
-from temporalio.client import (
-    Client,
-    WithStartWorkflowOperation,
-    WorkflowQueryRejectedError,
-    WorkflowUpdateFailedError,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
-)
-from temporalio.common import QueryRejectCondition, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.ledgers import RPC_TIMEOUT, Guard, GuardReader, Ledgers, host_guard, server_guard
 from activities.pulse import pulse
-from fleet.contracts.fleet import FoundingRequest
+from fleet.contracts.fleet import FoundingRequest, FoundingResult
 from fleet.contracts.guard import (
     CloseRequest,
     CloseResult,
     GiveBackRequest,
-    GuardInput,
-    GuardQuery,
     GuardSignal,
-    GuardState,
     GuardUpdate,
+    HostGuardInput,
+    InheritRequest,
     OpenRequest,
     OpenResult,
     Recovery,
+    Take,
     TakeRequest,
     TakeResult,
 )
-from fleet.contracts.names import SERVER_GUARD, Message, guard_id
-from fleet.guard import local_day
-from fleet.policy import DailyBudget
+from fleet.contracts.names import Message, guard_id
+from fleet.ledger import MOST_TAKES
 
-_RPC_TIMEOUT = timedelta(seconds=10)
 _FOUNDED_AT_ONCE = 16
-
-#: ``ApplicationError.type`` where the guard refused the request itself; never retried.
-GUARD_REFUSED = "GuardRefused"
-#: ``ApplicationError.type`` where the guard could not be asked; retrying is right, and safe.
-GUARD_UNREACHABLE = "GuardUnreachable"
-
-_CLOSED_MEANWHILE = "AcceptedUpdateCompletedWorkflow"
-
-_Request = OpenRequest | TakeRequest | GiveBackRequest | CloseRequest
-_Answer = TypeVar("_Answer", bound=Message | None)
 
 
 class GuardActivities:
-    """Each method is one update; a retried one is answered as the first was, and counts once.
+    """Each method books once; a retried one is answered as the first was.
 
     Raises ``ApplicationError`` of the types ``GUARD_REFUSED`` and ``GUARD_UNREACHABLE``.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._reader = GuardReader(client)
 
     @activity.defn
     async def open_incident(self, request: OpenRequest) -> OpenResult:
-        return await self._ask(GuardUpdate.OPEN, request, OpenResult)
+        guard = server_guard(request.server)
+        async with pulse():
+            return await self._ledgers.ask(guard, GuardUpdate.OPEN, request, OpenResult, _asker())
 
     @activity.defn
     async def take_budget(self, request: TakeRequest) -> TakeResult:
         """Take one restart. The calendar day, where it matters, is found here and now."""
-        if isinstance(request.budget, DailyBudget):
-            start, end = local_day(request.budget.per_day_in, datetime.now(UTC))
-            request = request.model_copy(update={"day_start": start, "day_end": end})
-        return await self._ask(GuardUpdate.TAKE, request, TakeResult)
+        async with pulse():
+            return await self._ledgers.take(request, _asker())
 
     @activity.defn
     async def give_back(self, request: GiveBackRequest) -> None:
-        await self._ask(GuardUpdate.GIVE_BACK, request, NoneType)
+        async with pulse():
+            await self._ledgers.give_back(request, _asker())
 
     @activity.defn
     async def close_incident(self, request: CloseRequest) -> CloseResult:
         request = request.model_copy(update={"key": request.key or _asker()})
-        return await self._ask(GuardUpdate.CLOSE, request, CloseResult)
+        guard = server_guard(request.server)
+        async with pulse():
+            return await self._ledgers.ask(guard, GuardUpdate.CLOSE, request, CloseResult, _asker())
 
     @activity.defn
-    async def found_guards(self, request: FoundingRequest) -> None:
-        """Start the guards of new servers. A name that once had a guard gets no fresh budget."""
+    async def found_guards(self, request: FoundingRequest) -> FoundingResult | None:
+        """Start the guards of new servers and machines, and hand on what was taken before.
+
+        A name that once had a guard gets no fresh budget, and neither does a machine.
+        """
+        async with pulse():
+            await self._each(self._found(server) for server in request.servers)
+            await self._each(self._come_back(server) for server in request.returning)
+            await self._each(self._inherit(*each) for each in request.heirs.items())
+            await self._each(self._found_host(*each) for each in request.machines.items())
+        return FoundingResult(machines=sorted(request.machines))
+
+    async def _each(self, steps: Iterable[Coroutine[Any, Any, None]]) -> None:
         slots = asyncio.Semaphore(_FOUNDED_AT_ONCE)
 
-        async def found(server: str) -> None:
+        async def in_turn(step: Coroutine[Any, Any, None]) -> None:
             async with slots:
-                await self._found(server)
+                await step
 
-        async with pulse(), asyncio.TaskGroup() as group:
-            for server in request.servers:
-                group.create_task(found(server))
+        async with asyncio.TaskGroup() as group:
+            for step in steps:
+                group.create_task(in_turn(step))
 
     async def _found(self, server: str) -> None:
+        guard = server_guard(server)
+        await self._start(guard, guard.founding)
+
+    async def _come_back(self, server: str) -> None:
+        """Its guard should run. Where it does not, its history is lost, and it is used up."""
+        guard = server_guard(server)
+        await self._start(guard, guard.lost)
+
+    async def _inherit(self, heir: str, others: list[str]) -> None:
+        takes, lost = await self._taken(others)
+        request = InheritRequest(server=heir, takes=takes, lost=lost)
+        guard = server_guard(heir)
+        await self._ledgers.ask(guard, GuardUpdate.INHERIT, request, NoneType, _asker())
+
+    async def _found_host(self, machine: str, servers: list[str]) -> None:
+        """What its servers had of their own budgets before it had a guard counts for it too."""
+        takes, lost = await self._taken(servers)
+        start = HostGuardInput(machine=machine, founding=True, takes=takes, lost=lost)
+        await self._start(host_guard(machine), start)
+
+    async def _taken(self, servers: Iterable[str]) -> tuple[list[Take], bool]:
+        """The takes of several servers, and whether a ledger among them can't be read."""
+        states = [await self._reader.state(server) for server in servers]
+        known = [state for state in states if state is not None]
+        takes = [
+            taken.model_copy(update={"server": state.server})
+            for state in known
+            for taken in state.takes
+        ]
+        lost = len(known) < len(states) or any(state.lost_at is not None for state in known)
+        newest = sorted(takes, key=lambda taken: taken.at)[-MOST_TAKES:]
+        return newest, lost
+
+    async def _start(self, guard: Guard, start: Message) -> None:
         try:
             await self._client.start_workflow(
-                SERVER_GUARD,
-                GuardInput(server=server, founding=True),
-                id=guard_id(server),
+                guard.workflow,
+                start,
+                id=guard.id,
                 task_queue=activity.info().task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                static_summary=_summary(server),
-                rpc_timeout=_RPC_TIMEOUT,
+                static_summary=guard.summary,
+                rpc_timeout=RPC_TIMEOUT,
             )
         except WorkflowAlreadyStartedError:
-            activity.logger.info("%s has a guard already", server)
+            activity.logger.info("%s is there already", guard.id)
 
-    async def _ask(self, update: GuardUpdate, request: _Request, answer: type[_Answer]) -> _Answer:
-        async with pulse():
-            try:
-                result: _Answer = await self._client.execute_update_with_start_workflow(
-                    update,
-                    request,
-                    start_workflow_operation=_start(request.server),
-                    id=_update_id(update, request),
-                    result_type=answer,
-                    rpc_timeout=_RPC_TIMEOUT,
-                )
-            except WorkflowUpdateFailedError as problem:
-                raise _refused(request.server, problem) from problem
-            except WorkflowUpdateRPCTimeoutOrCancelledError as problem:
-                raise _unreachable(request.server, "no worker answered in time") from problem
-            except RPCError as problem:
-                raise _unreachable(request.server, str(problem)) from problem
-            return result
-
-
-class GuardReader:
-    """Looks at guards without starting or changing them; usable outside of activities."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def state(self, server: str) -> GuardState | None:
-        """What the guard holds, or none where it does not run.
-
-        Raises:
-            RPCError: Temporal or every worker is out of reach.
-        """
-        handle = self._client.get_workflow_handle(guard_id(server))
-        try:
-            held: GuardState = await handle.query(
-                GuardQuery.STATE,
-                result_type=GuardState,
-                reject_condition=QueryRejectCondition.NOT_OPEN,
-                rpc_timeout=_RPC_TIMEOUT,
-            )
-        except WorkflowQueryRejectedError:
-            return None
-        except RPCError as problem:
-            if problem.status is RPCStatusCode.NOT_FOUND:
-                return None
-            raise
-        return held
+    @property
+    def _ledgers(self) -> Ledgers:
+        return Ledgers(self._client, activity.info().task_queue)
 
     async def open_incident(self, server: str) -> str | None:
         """The ID of the open incident, none where there is none, or no guard.
@@ -190,54 +178,13 @@ async def send_forget_hold(client: Client, server: str) -> None:
 async def _signal(client: Client, server: str, signal: GuardSignal, *words: Message) -> None:
     handle = client.get_workflow_handle(guard_id(server))
     try:
-        await handle.signal(signal, args=list(words), rpc_timeout=_RPC_TIMEOUT)
+        await handle.signal(signal, args=list(words), rpc_timeout=RPC_TIMEOUT)
     except RPCError as problem:
         if problem.status is not RPCStatusCode.NOT_FOUND:
             raise
-
-
-def _start(server: str) -> WithStartWorkflowOperation[Any, Any]:
-    return WithStartWorkflowOperation(
-        SERVER_GUARD,
-        GuardInput(server=server, founding=False),
-        id=guard_id(server),
-        task_queue=activity.info().task_queue,
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-        static_summary=_summary(server),
-    )
-
-
-def _summary(server: str) -> str:
-    return f"restart budget and open incident of {server}"
 
 
 def _asker() -> str:
     """The same for every attempt of an activity, and another for every activity."""
     info = activity.info()
     return f"{info.workflow_run_id}/{info.activity_id}"
-
-
-def _update_id(update: GuardUpdate, request: _Request) -> str:
-    """Retries of one activity share the first one's answer; another activity gets a fresh one.
-
-    The key of a take alone would not do: asked again after it was given back, Temporal would repeat
-    *granted* from memory and the ledger would never see the request.
-    """
-    digest = hashlib.sha256(request.model_dump_json().encode()).hexdigest()[:16]
-    return f"{update}/{_asker()}/{digest}"
-
-
-def _refused(server: str, problem: WorkflowUpdateFailedError) -> ApplicationError:
-    cause = problem.cause
-    if not isinstance(cause, ApplicationError) or cause.type == _CLOSED_MEANWHILE:
-        return _unreachable(server, str(cause))
-    return ApplicationError(
-        f"the guard of {server} refused: {cause.message}", type=GUARD_REFUSED, non_retryable=True
-    )
-
-
-def _unreachable(server: str, why: str) -> ApplicationError:
-    return ApplicationError(
-        f"the guard of {server} could not be asked: {why}", type=GUARD_UNREACHABLE
-    )

@@ -9,7 +9,8 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.guards import GuardReader, send_forget_hold, send_recovered
+from activities.guards import send_forget_hold, send_recovered
+from activities.ledgers import GuardReader
 from fleet.contracts.names import REMEDIATION, remediation_id
 from fleet.contracts.remediation import (
     Outcome,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from fleet.durations import Duration, parse, within
-from fleet.policy import STRICT
+from fleet.policy import STRICT, HostBudget
 from fleet.refusal import refusal
 
 _DOCKER_NAME = r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$"
@@ -49,6 +49,7 @@ class Host(BaseModel):
     connect_timeout: Annotated[Duration, within("1ms", "5m")] = parse("10s")
     kernel_log: _Arguments = ()
     stack_dump: _Arguments = ()
+    budget: HostBudget = HostBudget()
 
     @field_validator("address")
     @classmethod
@@ -157,18 +158,24 @@ Restart = Annotated[
 ]
 
 
+def machine(host: Host) -> str:
+    """The machine by its address and port: whatever its table in the fleet file is called."""
+    address = host.address.lower().rstrip(".")
+    return f"[{address}]:{host.port}" if ":" in address else f"{address}:{host.port}"
+
+
 def target(restart: Restart, host: Host) -> tuple[object, ...]:
     """What is restarted, in one spelling: two servers with the same target are one too many."""
-    machine = (host.address.lower().rstrip("."), host.port)
+    where = machine(host)
     match restart:
         case DockerRestart():
             # Docker has one daemon a machine; Podman has containers of their own for each user.
             shared = restart.kind == "docker" or restart.program[0] == "sudo"
-            return (*machine, restart.kind, restart.name, None if shared else host.user)
+            return (where, restart.kind, restart.name, None if shared else host.user)
         case ComposeRestart():
-            return (*machine, "compose", posixpath.normpath(restart.directory), restart.service)
+            return (where, "compose", posixpath.normpath(restart.directory), restart.service)
         case SystemdRestart():
             unit = restart.unit if "." in restart.unit else f"{restart.unit}.service"
-            return (*machine, "systemd", unit, host.user if restart.user else None)
+            return (where, "systemd", unit, host.user if restart.user else None)
         case CommandRestart():
-            return (*machine, "command", restart.argv, host.user)
+            return (where, "command", restart.argv, host.user)

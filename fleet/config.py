@@ -30,7 +30,8 @@ from fleet.actions import (
 )
 from fleet.durations import Duration, parse, within
 from fleet.engine_sources import Source, VllmSource, record
-from fleet.policy import STRICT, Policy, merged, normal
+from fleet.host_budgets import contradictions as host_budget_contradictions
+from fleet.policy import STRICT, HostBudget, Policy, merged, normal
 from fleet.refusal import Refusal, raise_all
 from fleet.sources import (
     RecordFields,
@@ -159,6 +160,7 @@ class Fleet(BaseModel):
             *self._shared_sources(),
             *self._impossible_drills(),
             *self._contradictory_policies(),
+            *host_budget_contradictions(self.hosts, self._policies_by_host()),
         ]
 
     def _dangling(self) -> Iterator[Refusal]:
@@ -222,6 +224,18 @@ class Fleet(BaseModel):
             for each in _contradictions(merged(self.defaults, server.policy)):
                 if each not in common:
                     yield each._replace(at=("servers", name, "policy", *each.at))
+
+    def _policies_by_host(self) -> dict[str, dict[str, Policy]]:
+        """The policies of the servers of each host that has a budget of its own, as far as they
+        stand.
+        """
+        capped = {name for name, host in self.hosts.items() if host.budget != HostBudget()}
+        found: dict[str, dict[str, Policy]] = {}
+        for name, server in self.servers.items():
+            host = server.restart.host if server.restart is not None else None
+            if host in capped and not any(_contradictions(merged(self.defaults, server.policy))):
+                found.setdefault(host, {})[name] = self.policy(name)
+        return found
 
     def policy(self, name: str) -> Policy:
         """Defaults and the server's overrides, merged key by key."""

@@ -68,6 +68,12 @@ class RollingBudget(BaseModel):
     window: Annotated[Duration, within("1s", "7d")] = parse("24h")
 
 
+class HostBudget(RollingBudget):
+    """The same over all servers of one machine: twice what a single one may have, by default."""
+
+    limit: int = Field(default=6, ge=0, le=100, strict=True)
+
+
 class DailyBudget(BaseModel):
     """At most ``limit`` restarts in a calendar day of the time zone ``per_day_in``."""
 

@@ -36,6 +36,7 @@ async def apply_fleet(
         SetupError: it was not done within half a minute and 0.3 s a server, or it was refused, or a
             worker of another version answered; the message says which.
     """
+    request = request.model_copy(update={"founds_all": True})
     patience = _PATIENCE + _PATIENCE_A_SERVER * len(request.fleet.servers)
     start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
         FLEET,

@@ -16,14 +16,14 @@ from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from activities.guards import GuardReader
+from activities.ledgers import GuardReader
 from activities.policies import PolicyReader
 from fleet.config import Fleet
 from fleet.contracts.alerts import AlertResult
 from fleet.contracts.fleet import FleetState
 from fleet.contracts.names import ALERT, REMEDIATION, SearchAttribute, remediation_id
 from fleet.contracts.remediation import RemediationStatus
-from fleet.guard import budget_left, local_day
+from fleet.ledger import budget_left, local_day
 from fleet.policy import Budget, DailyBudget
 from worker.closed import ClosedRuns
 from worker.sweeps import Shard, first

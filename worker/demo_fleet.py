@@ -52,6 +52,8 @@ def demo_fleet(host: SimHost, pace: Pace, webhook: Path | None = None) -> Fleet:
                     "user": host.user,
                     "key": str(host.key),
                     "known_hosts": str(host.known_hosts),
+                    # All its servers are on this one machine, and each may use its own up.
+                    "budget": {"limit": pace.budget * len(NAMES), "window": pace.window},
                 }
             },
             "servers": {name: _server(name) for name in NAMES},

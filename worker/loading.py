@@ -148,6 +148,9 @@ def _names_a_broken_table(each: Refusal, parts: _Parts, tables: Mapping[str, Any
         case ("servers", str(name), "source", "store"):
             source = parts.servers[name].source
             return isinstance(source, RedisSource) and source.store in tables.get("stores", {})
+        case ("hosts", _, "budget", "limit"):
+            # It was measured by its servers, and one of them was left out.
+            return len(parts.servers) < len(tables.get("servers", {}))
     return False
 
 

@@ -33,6 +33,7 @@ from workflows.drill import Drill
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
 from workflows.health import HealthSweep
+from workflows.host_guard import HostGuard
 from workflows.remediation import Remediation
 
 __all__ = ["build_worker", "connect", "run_worker"]
@@ -60,6 +61,7 @@ def build_worker(
             HealthSweep,
             Remediation,
             ServerGuard,
+            HostGuard,
             FleetWorkflow,
             Alert,
             AskEngine,

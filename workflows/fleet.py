@@ -10,8 +10,10 @@ from temporalio.exceptions import ActivityError, ApplicationError
 with workflow.unsafe.imports_passed_through():
     from activities.guards import GuardActivities
     from activities.schedules import ScheduleActivities
+    from fleet import lineage
+    from fleet.actions import machine
     from fleet.apply import Change, check, compare
-    from fleet.config import Fleet
+    from fleet.config import Fleet, ServerSpec
     from fleet.contracts.fleet import (
         AlertSettings,
         ApplyRequest,
@@ -73,9 +75,15 @@ class FleetWorkflow:
         # Two applies side by side would leave the schedules of one with the fleet of the other.
         async with self._lock:
             change = compare(self._state.fleet, request.fleet)
-            if change.added:
-                await self._found(change.added)
-            self._store(request, change)
+            founding = lineage.founding(self._state, request.fleet, workflow.now())
+            founded: list[str] = []
+            if change.added or (request.founds_all and (founding.heirs or founding.machines)):
+                founded = await self._found(founding, "nothing was changed")
+            self._store(request, change, founded)
+            if request.founds_all and founding.heirs:
+                # Until now the old names could be restarted: what they took meanwhile counts too.
+                again = FoundingRequest(servers=[], heirs=founding.heirs)
+                await self._found(again, f"version {self._state.version} is in force")
             schedules = await self._reconcile(request.fleet)
         return ApplyResult(
             version=self._state.version,
@@ -130,14 +138,15 @@ class FleetWorkflow:
     def present(self, request: ServerRequest) -> PresentPolicy:
         """A query sees the time of this workflow's last event: who asks judges ``pause.until``."""
         fleet = self._fleet()
-        known = request.server in fleet.servers
+        spec = fleet.spec(request.server) if request.server in fleet.servers else None
         return PresentPolicy(
             version=self._state.version,
-            spec=fleet.spec(request.server) if known else None,
+            spec=spec,
             pause=self._pause_of(request.server),
             temporal_ui=fleet.fleet.temporal_ui,
             search_attributes=self._state.search_attributes,
             sweep_every=fleet.fleet.sweep_every,
+            machine=self._guarded(spec),
         )
 
     @workflow.query(name=FleetQuery.SHARD)
@@ -165,23 +174,25 @@ class FleetWorkflow:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    async def _found(self, servers: list[str]) -> None:
+    async def _found(self, founding: FoundingRequest, so_far: str) -> list[str]:
+        """Start guards, and return the machines that have one now."""
         try:
-            await workflow.execute_activity_method(
+            result = await workflow.execute_activity_method(
                 GuardActivities.found_guards,
-                FoundingRequest(servers=servers),
+                founding,
                 start_to_close_timeout=_STEP,
                 schedule_to_close_timeout=_IN_ALL,
                 heartbeat_timeout=_HEARTBEAT,
                 retry_policy=_RETRY,
-                summary=f"start the guards of {many(len(servers), 'new server')}",
+                summary=_founds(founding),
             )
         except ActivityError as problem:
             raise ApplicationError(
-                f"nothing was changed: the guards of new servers could not be started"
+                f"{so_far}: the guards of new servers could not be started"
                 f" ({_cause(problem)}); apply again",
                 type="ApplyFailed",
             ) from problem
+        return result.machines if result is not None else []
 
     async def _reconcile(self, fleet: Fleet) -> list[str]:
         shards = _shards(fleet)
@@ -206,10 +217,13 @@ class FleetWorkflow:
             ) from problem
         return result.schedules
 
-    def _store(self, request: ApplyRequest, change: Change) -> None:
+    def _store(self, request: ApplyRequest, change: Change, founded: list[str]) -> None:
         now = workflow.now()
         pauses = _running(self._state.pauses, now)
+        machines = list(dict.fromkeys([*self._state.machines, *founded]))
         changes: dict[str, object] = {
+            "departed": lineage.departed(self._state, request.fleet, now),
+            "machines": machines[-lineage.MOST_MACHINES :],
             "search_attributes": request.search_attributes,
             "pauses": {n: p for n, p in pauses.items() if n in request.fleet.servers},
         }
@@ -223,6 +237,11 @@ class FleetWorkflow:
         if self._state.fleet is None:
             raise ApplicationError("no fleet has been applied yet", type="NoFleet")
         return self._state.fleet
+
+    def _guarded(self, spec: ServerSpec | None) -> str | None:
+        """The server's machine, where that has a guard."""
+        name = machine(spec.host) if spec is not None and spec.host is not None else None
+        return name if name in self._state.machines else None
 
     def _pause_of(self, server: str) -> Pause | None:
         """Of the server's own pause and the fleet's, the one that lasts longer."""
@@ -241,6 +260,17 @@ def _shards(fleet: Fleet) -> int:
 
 def _running(pauses: dict[str, Pause], now: datetime) -> dict[str, Pause]:
     return {name: pause for name, pause in pauses.items() if pause.until > now}
+
+
+def _founds(founding: FoundingRequest) -> str:
+    """Who is given a guard, in one line of the history."""
+    parts = {
+        "new server": [*founding.servers, *founding.returning],
+        "renamed server": [*founding.heirs],
+        "machine": [*founding.machines],
+    }
+    of = [many(len(names), what) for what, names in parts.items() if names]
+    return f"start the guards of {', '.join(of)}"
 
 
 def _cause(problem: ActivityError) -> str:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
     from pydantic import ValidationError
@@ -25,18 +25,16 @@ with workflow.unsafe.imports_passed_through():
         GuardState,
         GuardUpdate,
         Incident,
+        InheritRequest,
         OpenRequest,
         OpenResult,
         Recovery,
         TakeRequest,
         TakeResult,
     )
-    from fleet.contracts.names import SERVER_GUARD, remediation_id
-    from fleet.details import code, link, page, plain, utc
-    from fleet.guard import MEMORY
-    from fleet.policy import DailyBudget
-
-_LONGEST_KEY = 300
+    from fleet.contracts.names import SERVER_GUARD, guard_id, remediation_id
+    from fleet.details import code, link, page, utc
+    from workflows.ledgers import answered, check_claim, check_key, check_proof, facts, read, rows
 
 _Request = TypeVar("_Request")
 _Result = TypeVar("_Result")
@@ -45,18 +43,22 @@ _Result = TypeVar("_Result")
 @workflow.defn(name=SERVER_GUARD)
 class ServerGuard:
     @workflow.init
-    def __init__(self, start: GuardInput) -> None:
-        self._state = start.state or _first(start, workflow.now())
+    def __init__(self, start: RawValue) -> None:
+        self._state = _first(start)
         self._show()
 
     @workflow.run
-    async def run(self, start: GuardInput) -> None:
+    async def run(self, start: RawValue) -> None:
+        """``start`` is a ``GuardInput``. One that can't be understood is a history that is lost:
+        refusing it would leave the entity retrying for ever, and its server without an answer.
+        """
+        del start
         await workflow.wait_condition(
             lambda: (
                 workflow.info().is_continue_as_new_suggested() and workflow.all_handlers_finished()
             )
         )
-        workflow.continue_as_new(GuardInput(server=start.server, state=self._state))
+        workflow.continue_as_new(GuardInput(server=self._state.server, state=self._state))
 
     @workflow.query(name=GuardQuery.STATE)
     def state(self) -> GuardState:
@@ -81,9 +83,7 @@ class ServerGuard:
     @take.validator
     def _may_take(self, request: TakeRequest) -> None:
         self._is_mine(request.server)
-        _is_key(request.key)
-        if isinstance(request.budget, DailyBudget) and request.day_start is None:
-            raise ValueError("a budget by calendar day needs day_start, the local midnight")
+        check_claim(request)
 
     @workflow.update(name=GuardUpdate.GIVE_BACK)
     def give_back(self, request: GiveBackRequest) -> None:
@@ -92,9 +92,8 @@ class ServerGuard:
     @give_back.validator
     def _may_give_back(self, request: GiveBackRequest) -> None:
         self._is_mine(request.server)
-        _is_key(request.key)
-        if not request.proof.strip():
-            raise ValueError("a take is given back only on proof that no command was sent")
+        check_key(request.key)
+        check_proof(request.proof)
 
     @workflow.update(name=GuardUpdate.CLOSE)
     def close(self, request: CloseRequest) -> CloseResult:
@@ -102,6 +101,14 @@ class ServerGuard:
 
     @close.validator
     def _may_close(self, request: CloseRequest) -> None:
+        self._is_mine(request.server)
+
+    @workflow.update(name=GuardUpdate.INHERIT)
+    def inherit(self, request: InheritRequest) -> None:
+        self._answer(guard.inherit, request)
+
+    @inherit.validator
+    def _may_inherit(self, request: InheritRequest) -> None:
         self._is_mine(request.server)
 
     @workflow.signal(name=GuardSignal.RECOVERED)
@@ -129,15 +136,9 @@ class ServerGuard:
         decide: Callable[[GuardState, _Request, datetime], tuple[GuardState, _Result]],
         request: _Request,
     ) -> _Result:
-        """Any exception but an ``ApplicationError`` would stop the entity for ever."""
-        try:
-            self._state, result = decide(self._state, request, workflow.now())
-        except Exception as problem:
-            raise ApplicationError(
-                f"{self._state.server}: the guard can't work with this: {problem}",
-                type="GuardRequest",
-                non_retryable=True,
-            ) from problem
+        self._state, result = answered(
+            self._state.server, lambda: decide(self._state, request, workflow.now())
+        )
         self._show()
         return result
 
@@ -149,32 +150,31 @@ class ServerGuard:
         workflow.set_current_details(_markdown(self._state, workflow.info().namespace))
 
 
-def _first(start: GuardInput, now: datetime) -> GuardState:
-    return guard.founded(start.server) if start.founding else guard.lost(start.server, now)
+def _first(start: RawValue) -> GuardState:
+    given = read(start, GuardInput)
+    if given is None:
+        server = workflow.info().workflow_id.removeprefix(guard_id(""))
+        return guard.lost(server, workflow.now())
+    if given.state is not None:
+        return given.state
+    return guard.founded(given.server) if given.founding else _lost(given.server)
 
 
-def _is_key(key: str) -> None:
-    if not 0 < len(key) <= _LONGEST_KEY:
-        raise ValueError(f"a take is named by a key of 1 to {_LONGEST_KEY} characters")
+def _lost(server: str) -> GuardState:
+    return guard.lost(server, workflow.now())
 
 
 def _markdown(state: GuardState, namespace: str) -> str:
     """Moments and no spans: it is drawn when something is booked, and read at any time."""
-    facts = [
-        f"- the ledger's history was **lost** at {utc(state.lost_at)}: its budget was used up then"
-        if state.lost_at is not None
-        else "",
+    lines = [
+        *facts(state),
         f"- cooldown until {utc(state.cooldown_until)}" if state.cooldown_until else "",
         *(_incident(state.incident, namespace) if state.incident else ["- no open incident"]),
-        f"- restarts in the ledger, of the last {MEMORY.days} days: {len(state.takes)}",
     ]
-    rows = [
-        f"- `{taken.at:%Y-%m-%d %H:%M:%S}` UTC by {plain(taken.by or 'steady')},"
-        f" for {code(taken.incident or taken.key)}"
-        for taken in reversed(state.takes)
-    ]
-    ledger = ["", "**The ledger**, newest first", ""] if rows else []
-    return page([f"**{state.server}**", "", *(fact for fact in facts if fact), *ledger], rows)
+    known = [f"**{state.server}**", "", *(line for line in lines if line)]
+    return page(
+        [*known, *(["", "**The ledger**, newest first", ""] if state.takes else [])], rows(state)
+    )
 
 
 def _incident(incident: Incident, namespace: str) -> list[str]:

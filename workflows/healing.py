@@ -9,7 +9,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from fleet import operator
     from fleet.contracts.alerts import Severity
-    from fleet.contracts.guard import GiveBackRequest, OpenRequest, TakeRequest
+    from fleet.contracts.guard import OpenRequest
     from fleet.contracts.host import HostErrorType
     from fleet.contracts.remediation import Outcome, Phase, RemediationInput
     from fleet.contracts.sweep import Observation
@@ -31,6 +31,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.escalation import Escalation
     from workflows.hands import Hands, Interrupted, NotSent, expired
     from workflows.orders import Orders
+    from workflows.taking import Taking, refused
 
 _FIRST_WORD_WITHIN = timedelta(seconds=60)
 #: How often an act may be put off because its facts went stale or the host had changed.
@@ -42,6 +43,7 @@ class Healing:
         self.first: Observation | None = None
         self._case = Case(request, book, orders, hands)
         self._decide = Decide(self._case)
+        self._taking = Taking(self._case)
         self._cure = Cure(self._case)
         self._escalation = Escalation(self._case)
         self._ending = Ending(self._case)
@@ -219,10 +221,10 @@ class Healing:
         if key is None:
             return None
         if self._orders.stop:
-            await self._give_back(key, "cancelled before the command")
+            await self._taking.give_back(facts, key, "cancelled before the command")
             raise Interrupted
         if expired(facts.asked, facts.policy.reading_max_age):
-            await self._give_back(key, "what was read went stale before the command")
+            await self._taking.give_back(facts, key, "what was read went stale before the command")
             return None
         self._orders.committed = True
         # Beside the command, not before it: nothing may age the facts that it rests on.
@@ -231,7 +233,7 @@ class Healing:
             done = await self._cure.restart(facts, key)
         except NotSent as problem:
             self._orders.committed = False
-            await self._give_back(key, f"nothing was sent: {problem.kind}")
+            await self._taking.give_back(facts, key, f"nothing was sent: {problem.kind}")
             return self._not_sent(problem)
         finally:
             await telling
@@ -247,40 +249,27 @@ class Healing:
         incident = self._case.incident
         self._attempts += 1
         key = f"{incident.id}/{workflow.info().run_id[:8]}/{self._attempts}"
-        self._book.enter(Phase.TAKING, "one restart is taken from the budget")
-        order = self._orders.restart_now
-        took = await self._hands.take(
-            TakeRequest(
-                server=self._case.server,
-                incident=incident.id,
-                key=key,
-                budget=facts.policy.budget,
-                cooldown=facts.policy.cooldown,
-                by=order.who if order is not None else "steady",
-            )
-        )
+        took = await self._taking.take(facts, key)
         if took.granted:
-            self._book.note(f"budget: one restart taken, {took.left} left")
             self._case.answer_restart("accepted: the restart is under way")
             return key
-        self._book.note(f"budget: refused, {took.why}")
+        if took.cooling_until is not None:
+            await self._taking.cool(took.cooling_until)
+            return None
         self._case.answer_restart(f"refused: {took.why}")
         self._orders.restart_now = None
         if self._book.verdict not in ACTIONABLE:
             raise Ended(Decision.end(Outcome.BUDGET_EXHAUSTED, took.why))
+        title, detail = refused(took)
         await self._case.tell(
             str(Outcome.BUDGET_EXHAUSTED),
             Severity.PAGE,
-            f"{self._case.server}: the restart budget is used up",
-            detail=took.why,
+            f"{self._case.server}: {title}",
+            detail=detail,
             next_step="a person has to act; steady keeps looking and closes on recovery",
         )
         await self._escalate(Outcome.BUDGET_EXHAUSTED)
         return None
-
-    async def _give_back(self, key: str, proof: str) -> None:
-        self._book.note(f"budget: given back, {proof}")
-        await self._hands.give_back(GiveBackRequest(server=self._case.server, key=key, proof=proof))
 
     def _not_sent(self, problem: NotSent) -> Decision | None:
         if problem.kind in _LOOK_AGAIN:

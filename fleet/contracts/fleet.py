@@ -15,8 +15,19 @@ class Pause(Message):
     why: str = ""
 
 
+class Departure(Message):
+    """A server that left the fleet, or no longer restarts ``target`` (a digest; "" for none)."""
+
+    server: str
+    target: str
+    at: AwareDatetime
+
+
 class FleetState(Message):
-    """All that the workflow ``fleet`` holds; carried through continue-as-new."""
+    """All that the workflow ``fleet`` holds; carried through continue-as-new.
+
+    ``machines`` are those whose guards were founded.
+    """
 
     version: int = 0
     fleet: Fleet | None = None
@@ -24,12 +35,19 @@ class FleetState(Message):
     pauses: dict[str, Pause] = {}
     fleet_pause: Pause | None = None
     search_attributes: bool = False
+    departed: list[Departure] = []
+    machines: list[str] = []
 
 
 class ApplyRequest(Message):
+    """``founds_all``: asks for the guards of machines and of renamed servers as well, which fleets
+    that were applied before there were any did not.
+    """
+
     fleet: Fleet
     who: str = ""
     search_attributes: bool = False
+    founds_all: bool = False
 
 
 class ApplyResult(Message):
@@ -69,7 +87,10 @@ class AlertSettings(Message):
 
 
 class PresentPolicy(Message):
-    """The answer of ``fleet`` for one server: ``spec`` is none where it is not in the fleet."""
+    """The answer of ``fleet`` for one server: ``spec`` is none where it is not in the fleet.
+
+    ``machine`` is the one it runs on, where that has a guard.
+    """
 
     version: int
     spec: ServerSpec | None = None
@@ -77,6 +98,7 @@ class PresentPolicy(Message):
     temporal_ui: str | None = None
     search_attributes: bool = False
     sweep_every: Duration | None = None
+    machine: str | None = None
 
 
 class ShardSlice(Message):
@@ -99,6 +121,19 @@ class ReconcileResult(Message):
 
 
 class FoundingRequest(Message):
-    """Servers that are new to the fleet: each gets a guard with a full budget, once in its life."""
+    """Guards that must be there before a fleet is in force.
+
+    ``servers`` are new to it: each gets a full budget, once in its life. ``returning`` left it not
+    long ago: each has its old ledger, and where that is gone, none. ``heirs`` restart what the
+    servers beside them restarted. ``machines`` have no guard yet; the servers beside them have been
+    in the fleet before.
+    """
 
     servers: list[str]
+    returning: list[str] = []
+    heirs: dict[str, list[str]] = {}
+    machines: dict[str, list[str]] = {}
+
+
+class FoundingResult(Message):
+    machines: list[str] = []

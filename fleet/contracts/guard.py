@@ -1,4 +1,7 @@
-"""What passes to and from ``guard/<server>``: takes of its budget, and the open incident."""
+"""What passes to and from ``guard/<server>`` and ``host-guard/<machine>``: takes, and the incident.
+
+A ledger lists what was taken of a budget. A server has one, and so has the machine that it runs on.
+"""
 
 from enum import StrEnum
 
@@ -7,15 +10,17 @@ from pydantic import AwareDatetime
 from fleet.contracts.names import Message
 from fleet.contracts.sweep import Observation
 from fleet.durations import Duration
-from fleet.policy import Budget, Mode
+from fleet.policy import Budget, Mode, RollingBudget
 from fleet.verdicts import Verdict
 
 
-class TakeRequest(Message):
-    """``key`` names one decision to restart, however often it is sent; given back, it is spent.
+class Claim(Message):
+    """One restart asked of a ledger.
 
+    ``key`` names one decision to restart, however often it is sent; given back, it is spent.
     ``day_start`` and ``day_end`` are the local midnights (UTC instants) around the present moment,
-    where the budget is by calendar day.
+    where the budget is by calendar day. One that ``heeds_cooldown`` is refused while an earlier
+    restart cools down.
     """
 
     server: str
@@ -26,13 +31,47 @@ class TakeRequest(Message):
     day_start: AwareDatetime | None = None
     day_end: AwareDatetime | None = None
     by: str = ""
+    why: str = ""
+    heeds_cooldown: bool = False
+
+
+class HostShare(Message):
+    """The machine that a server runs on, as ``fleet.actions.machine`` writes it, and its budget."""
+
+    machine: str
+    budget: RollingBudget
+
+
+class TakeRequest(Claim):
+    """``host`` is none where the machine has no ledger: then the server's alone is asked."""
+
+    host: HostShare | None = None
+
+
+class HostTakeRequest(Claim):
+    """The same restart, asked of the machine's ledger."""
+
+    machine: str
+
+
+class Refuser(StrEnum):
+    """Which ledger refused a restart."""
+
+    SERVER = "server"
+    HOST = "host"
 
 
 class TakeResult(Message):
+    """``next_at`` is when the next one is free. ``cooling_until`` is set where a restart is refused
+    for the cooldown of an earlier one, and not for want of budget.
+    """
+
     granted: bool
     left: int = 0
     why: str = ""
     next_at: AwareDatetime | None = None
+    refused_by: Refuser | None = None
+    cooling_until: AwareDatetime | None = None
 
 
 class GiveBackRequest(Message):
@@ -41,6 +80,7 @@ class GiveBackRequest(Message):
     server: str
     key: str
     proof: str
+    machine: str = ""
 
 
 class Hold(StrEnum):
@@ -111,27 +151,56 @@ class CloseResult(Message):
 
 
 class Take(Message):
+    """A restart in a ledger; ``server`` names whose, in a machine's ledger."""
+
     key: str
     at: AwareDatetime
     cooldown_until: AwareDatetime
     incident: str = ""
     by: str = ""
+    why: str = ""
+    server: str = ""
 
 
-class GuardState(Message):
+class Ledger(Message):
+    """What was taken. ``returned`` are keys that are spent.
+
+    ``lost_at`` marks a ledger whose history is gone: used up at that moment.
+    """
+
+    takes: list[Take] = []
+    returned: list[str] = []
+    cooldown_until: AwareDatetime | None = None
+    lost_at: AwareDatetime | None = None
+
+
+class GuardState(Ledger):
     """All that ``guard/<server>`` holds.
 
-    ``lost_at`` marks a ledger whose history is gone: used up at that moment. ``recovered_at`` is
-    when the last incident ended: what was observed before it founds none with the same start.
+    ``recovered_at`` is when the last incident ended: what was observed before it founds none with
+    the same start.
+    """
+
+    server: str
+    incident: Incident | None = None
+    recovered_at: AwareDatetime | None = None
+
+
+class HostLedger(Ledger):
+    """All that ``host-guard/<machine>`` holds."""
+
+    machine: str
+
+
+class InheritRequest(Message):
+    """The ledgers of servers that restarted the same thing under another name.
+
+    ``lost`` says that one of them can't be read.
     """
 
     server: str
     takes: list[Take] = []
-    returned: list[str] = []
-    cooldown_until: AwareDatetime | None = None
-    incident: Incident | None = None
-    lost_at: AwareDatetime | None = None
-    recovered_at: AwareDatetime | None = None
+    lost: bool = False
 
 
 class Recovery(Message):
@@ -154,6 +223,7 @@ class GuardUpdate(StrEnum):
     TAKE = "take"
     GIVE_BACK = "give_back"
     CLOSE = "close"
+    INHERIT = "inherit"
 
 
 class GuardInput(Message):
@@ -162,3 +232,15 @@ class GuardInput(Message):
     server: str
     founding: bool = False
     state: GuardState | None = None
+
+
+class HostGuardInput(Message):
+    """``founding``: the machine is new to the fleet's guards, and ``takes`` are what its servers
+    had of their own budgets; else a ledger without history is used up.
+    """
+
+    machine: str
+    founding: bool = False
+    takes: list[Take] = []
+    lost: bool = False
+    state: HostLedger | None = None

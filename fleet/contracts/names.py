@@ -11,6 +11,7 @@ FLEET_ID = "fleet"
 HEALTH_SWEEP = "HealthSweep"
 REMEDIATION = "Remediation"
 SERVER_GUARD = "ServerGuard"
+HOST_GUARD = "HostGuard"
 FLEET = "Fleet"
 ALERT = "Alert"
 DRILL = "Drill"
@@ -24,6 +25,10 @@ def remediation_id(server: str) -> str:
 
 def guard_id(server: str) -> str:
     return f"guard/{server}"
+
+
+def host_guard_id(machine: str) -> str:
+    return f"host-guard/{machine}"
 
 
 def alert_id(incident: str, cause: str) -> str:

@@ -25,7 +25,8 @@ from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from activities.guards import GuardActivities, GuardReader
+from activities.guards import GuardActivities
+from activities.ledgers import GuardReader
 from activities.policies import PolicyReader
 from activities.schedules import ScheduleActivities
 from fleet.config import Fleet
@@ -40,7 +41,7 @@ from fleet.contracts.fleet import (
 from fleet.contracts.guard import TakeRequest, TakeResult
 from fleet.contracts.names import FLEET, FLEET_ID, HEALTH_SWEEP, guard_id, health_id
 from fleet.contracts.sweep import SweepRequest
-from fleet.guard import local_day
+from fleet.ledger import local_day
 from fleet.policy import DailyBudget, RollingBudget
 from tests.parts.temporal import QUICK_TIMERS, DevServer, dev_server
 from workflows.fleet import FleetWorkflow

@@ -20,7 +20,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment, WorkflowEnvironment
 from temporalio.worker import Worker
 
-from activities.guards import GuardActivities, GuardReader
+from activities.guards import GuardActivities
+from activities.ledgers import GuardReader
 from activities.reports import NOT_REPORTED, ReportActivities
 from fleet.contracts.fleet import FoundingRequest
 from fleet.contracts.guard import GuardInput, GuardState, Hold, TakeRequest

@@ -11,7 +11,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
-from activities.guards import GuardReader
+from activities.ledgers import GuardReader
 from fleet.actions import Host
 from fleet.contracts.alerts import Severity
 from fleet.contracts.guard import GuardState

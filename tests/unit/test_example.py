@@ -28,7 +28,7 @@ from fleet.config import (
     SystemdRestart,
     VllmSource,
 )
-from fleet.policy import DailyBudget, Policy, RollingBudget
+from fleet.policy import DailyBudget, HostBudget, Policy, RollingBudget
 from tests.parts.fleet_files import write_key
 from worker.loading import examine, load
 
@@ -44,6 +44,7 @@ PLACES: dict[type[BaseModel], list[str]] = {
     DailyBudget: ["servers.gpu-2.policy.budget"],
     Store: ["stores.main"],
     Host: ["hosts.rack-1"],
+    HostBudget: ["hosts.rack-1.budget"],
     Server: ["servers.gpu-1"],
     Drill: ["servers.gpu-1.drill"],
     RedisSource: ["servers.gpu-1.source"],

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from fleet import guard
+from fleet import guard, ledger
 from fleet.contracts.guard import (
     CloseRequest,
     GiveBackRequest,
@@ -160,7 +160,7 @@ class TestTaking:
     def test_never_forgets_a_take_that_a_budget_may_still_count(self) -> None:
         week = RollingBudget(limit=1, window=timedelta(days=7))
         state, _ = guard.take(guard.founded("gpu-1"), asked("k0", budget=week), NOON)
-        state = guard.pruned(state, NOON + timedelta(days=6, hours=23))
+        state = ledger.pruned(state, NOON + timedelta(days=6, hours=23))
 
         _, result = guard.take(
             state, asked("k1", budget=week), NOON + timedelta(days=6, hours=23, minutes=59)
@@ -179,8 +179,8 @@ class TestTaking:
             if second % 2:
                 state = given_back(state, key, now)
 
-        assert 290 < len(state.takes) <= guard.MOST_TAKES
-        assert len(state.returned) == guard.MOST_RETURNED
+        assert 290 < len(state.takes) <= ledger.MOST_TAKES
+        assert len(state.returned) == ledger.MOST_RETURNED
         assert len(state.model_dump_json()) < 100_000
 
 
@@ -261,7 +261,7 @@ class TestCalendarDays:
         where = ZoneInfo(zone)
         midday = datetime.fromisoformat(f"{day}T12:00").replace(tzinfo=where)
 
-        start, end = guard.local_day(zone, midday.astimezone(UTC))
+        start, end = ledger.local_day(zone, midday.astimezone(UTC))
 
         assert end - start == timedelta(hours=hours)
         assert start.astimezone(where).date() == midday.date()
@@ -273,13 +273,13 @@ class TestCalendarDays:
         budget = DailyBudget(limit=1, per_day_in="Europe/Berlin")
         evening = datetime(2026, 3, 28, 22, 59, tzinfo=UTC)
         midnight = datetime(2026, 3, 28, 23, 0, tzinfo=UTC)
-        today = guard.local_day("Europe/Berlin", evening)
+        today = ledger.local_day("Europe/Berlin", evening)
         state, first = guard.take(
             guard.founded("gpu-1"), asked("k0", budget=budget, day=today), evening
         )
         _, refused = guard.take(state, asked("k1", budget=budget, day=today), evening)
 
-        tomorrow = guard.local_day("Europe/Berlin", midnight)
+        tomorrow = ledger.local_day("Europe/Berlin", midnight)
         _, second = guard.take(state, asked("k2", budget=budget, day=tomorrow), midnight)
 
         assert (first.granted, refused.granted, second.granted) == (True, False, True)
@@ -290,9 +290,11 @@ class TestCalendarDays:
         budget = DailyBudget(limit=1, per_day_in="UTC")
         now = datetime(2026, 3, 2, 23, 50, tzinfo=UTC)
         state, _ = guard.take(
-            guard.founded("gpu-1"), asked("k0", budget=budget, day=guard.local_day("UTC", now)), now
+            guard.founded("gpu-1"),
+            asked("k0", budget=budget, day=ledger.local_day("UTC", now)),
+            now,
         )
-        ahead = guard.local_day("UTC", now + 20 * MINUTE)
+        ahead = ledger.local_day("UTC", now + 20 * MINUTE)
 
         _, result = guard.take(state, asked("k1", budget=budget, day=ahead), now + MINUTE)
 
@@ -301,7 +303,7 @@ class TestCalendarDays:
     def test_are_judged_anew_for_a_request_that_waited_over_midnight(self) -> None:
         budget = DailyBudget(limit=1, per_day_in="UTC")
         evening = datetime(2026, 3, 2, 23, 50, tzinfo=UTC)
-        day = guard.local_day("UTC", evening)
+        day = ledger.local_day("UTC", evening)
         state, _ = guard.take(guard.founded("gpu-1"), asked("k0", budget=budget, day=day), evening)
 
         after = evening + 15 * MINUTE

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fleet import guard
+from fleet import guard, ledger
 from fleet.contracts.guard import (
     CloseRequest,
     GiveBackRequest,
@@ -58,7 +58,7 @@ class Ledger(RuleBasedStateMachine):
     def advance_to(self, moment: datetime) -> None:
         self.now = max(self.now, moment)
         for key, at in list(self.granted.items()):
-            if at <= self.now - guard.MEMORY:
+            if at <= self.now - ledger.MEMORY:
                 self.long_ago.append(self.granted.pop(key))
 
     @rule()
@@ -125,13 +125,13 @@ class Ledger(RuleBasedStateMachine):
 
     @invariant()
     def lists_are_bounded(self) -> None:
-        assert len(self.state.takes) <= guard.MOST_TAKES
-        assert len(self.state.returned) <= guard.MOST_RETURNED
+        assert len(self.state.takes) <= ledger.MOST_TAKES
+        assert len(self.state.returned) <= ledger.MOST_RETURNED
 
     def _take(self, key: str, clock_error: timedelta = timedelta(0)) -> TakeResult:
         day = None
         if isinstance(self.budget, DailyBudget):
-            day = guard.local_day(self.budget.per_day_in, self.now + clock_error)
+            day = ledger.local_day(self.budget.per_day_in, self.now + clock_error)
         request = TakeRequest(
             server=SERVER,
             incident=self.state.incident.id if self.state.incident else "",
@@ -187,7 +187,7 @@ class DailyLedger(Ledger):
     @rule(off=st.timedeltas(timedelta(minutes=-5), timedelta(minutes=5)))
     def midnight_comes(self, off: timedelta) -> None:
         assert isinstance(self.budget, DailyBudget)
-        self.advance_to(guard.local_day(self.budget.per_day_in, self.now)[1] + off)
+        self.advance_to(ledger.local_day(self.budget.per_day_in, self.now)[1] + off)
 
     @invariant()
     def no_calendar_day_holds_more_than_the_limit(self) -> None:

@@ -19,7 +19,8 @@ from temporalio.service import RPCError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
-from activities.guards import GuardActivities, GuardReader
+from activities.guards import GuardActivities
+from activities.ledgers import GuardReader
 from activities.policies import NO_FLEET, PolicyReader
 from fleet.apply import MOST_SERVERS
 from fleet.config import Fleet

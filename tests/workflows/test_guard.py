@@ -16,7 +16,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment, WorkflowEnvironment
 from temporalio.worker import Worker
 
-from activities.guards import GUARD_REFUSED, GuardActivities, GuardReader, send_recovered
+from activities.guards import GuardActivities, send_recovered
+from activities.ledgers import GUARD_REFUSED, GuardReader
 from fleet.contracts.fleet import FoundingRequest
 from fleet.contracts.guard import (
     GiveBackRequest,
