@@ -12,7 +12,15 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.ledgers import RPC_TIMEOUT, Guard, GuardReader, Ledgers, host_guard, server_guard
+from activities.ledgers import (
+    RPC_TIMEOUT,
+    Guard,
+    GuardReader,
+    Ledgers,
+    host_guard,
+    host_key,
+    server_guard,
+)
 from activities.pulse import pulse
 from fleet.contracts.fleet import FoundingRequest, FoundingResult
 from fleet.contracts.guard import (
@@ -112,6 +120,7 @@ class GuardActivities:
     async def _found_host(self, machine: str, servers: list[str]) -> None:
         """What its servers had of their own budgets before it had a guard counts for it too."""
         takes, lost = await self._taken(servers)
+        takes = [t.model_copy(update={"key": host_key(t.server, t.key)}) for t in takes]
         start = HostGuardInput(machine=machine, founding=True, takes=takes, lost=lost)
         await self._start(host_guard(machine), start)
 

@@ -125,7 +125,8 @@ class Ledgers:
     async def give_back(self, request: GiveBackRequest, asker: str) -> None:
         if request.machine:
             guard = host_guard(request.machine)
-            await self.ask(guard, GuardUpdate.GIVE_BACK, request, NoneType, asker)
+            of_host = request.model_copy(update={"key": host_key(request.server, request.key)})
+            await self.ask(guard, GuardUpdate.GIVE_BACK, of_host, NoneType, asker)
         guard = server_guard(request.server)
         await self.ask(guard, GuardUpdate.GIVE_BACK, request, NoneType, asker)
 
@@ -210,13 +211,18 @@ def today(request: _Claim) -> _Claim:
     return request.model_copy(update={"day_start": start, "day_end": end})
 
 
+def host_key(server: str, key: str) -> str:
+    """The name of a server's take in the ledger of its machine: two servers may use the same."""
+    return f"{server}/{key}"
+
+
 def _of_host(request: TakeRequest, host: HostShare) -> HostTakeRequest:
     """The machine's ledger has no cooldown: it is the server that cools down, and was asked."""
     return HostTakeRequest(
         machine=host.machine,
         server=request.server,
         incident=request.incident,
-        key=request.key,
+        key=host_key(request.server, request.key),
         budget=host.budget,
         cooldown=timedelta(0),
         by=request.by,

@@ -24,8 +24,8 @@ def contradictions(
         if host.budget != _DEFAULT and 0 < most < host.budget.limit:
             yield Refusal(
                 ("hosts", name, "budget", "limit"),
-                f"{host.budget.limit} can never be reached: the budgets of its"
-                f" {len(policies[name])} servers allow {most} in {show(host.budget.window)}",
+                f"{host.budget.limit} can never be reached: the budgets of its servers"
+                f" ({len(policies[name])}) allow {most} in {show(host.budget.window)}",
                 f"choose at most {most}, or leave the key out",
             )
 

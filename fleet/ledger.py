@@ -78,11 +78,13 @@ def give_back(state: Kept, request: GiveBackRequest, now: datetime) -> Kept:
 
 
 def with_takes(state: Kept, takes: Iterable[Take], now: datetime, *, lost: bool = False) -> Kept:
-    """The ledger with takes of others in it, each once. ``lost``: some can't be read."""
-    known = {taken.key for taken in state.takes} | set(state.returned)
-    new = {taken.key: taken for taken in takes if taken.key not in known}
+    """The ledger with takes of others in it, each once. ``lost``: some can't be read.
+
+    Two servers may have used the same key, each for a restart of its own.
+    """
+    both = {(taken.key, taken.at): taken for taken in [*takes, *state.takes]}
     lost_at = now if lost else state.lost_at
-    together = sorted([*state.takes, *new.values()], key=lambda taken: taken.at)
+    together = sorted(both.values(), key=lambda taken: taken.at)
     return pruned(_with(state.model_copy(update={"lost_at": lost_at}), together, now), now)
 
 

@@ -56,7 +56,7 @@ class HostGuard:
     @take.validator
     def _may_take(self, request: HostTakeRequest) -> None:
         self._is_mine(request.machine)
-        check_claim(request)
+        check_claim(request, of_host=True)
 
     @workflow.update(name=GuardUpdate.GIVE_BACK)
     def give_back(self, request: GiveBackRequest) -> None:
@@ -68,7 +68,7 @@ class HostGuard:
     @give_back.validator
     def _may_give_back(self, request: GiveBackRequest) -> None:
         self._is_mine(request.machine)
-        check_key(request.key)
+        check_key(request.key, of_host=True)
         check_proof(request.proof)
 
     def _is_mine(self, machine: str) -> None:

@@ -15,6 +15,8 @@ with workflow.unsafe.imports_passed_through():
     from fleet.policy import DailyBudget
 
 _LONGEST_KEY = 300
+#: In the ledger of a machine the server's name stands before it.
+_LONGEST_HOST_KEY = 400
 
 _Input = TypeVar("_Input", bound=Message)
 _Answer = TypeVar("_Answer")
@@ -42,17 +44,18 @@ def answered(who: str, decide: Callable[[], _Answer]) -> _Answer:
         ) from problem
 
 
-def check_claim(request: Claim) -> None:
+def check_claim(request: Claim, *, of_host: bool = False) -> None:
     """Raises ValueError where the ledger could not judge it."""
-    check_key(request.key)
+    check_key(request.key, of_host=of_host)
     if isinstance(request.budget, DailyBudget) and request.day_start is None:
         raise ValueError("a budget by calendar day needs day_start, the local midnight")
 
 
-def check_key(key: str) -> None:
+def check_key(key: str, *, of_host: bool = False) -> None:
     """Raises ValueError."""
-    if not 0 < len(key) <= _LONGEST_KEY:
-        raise ValueError(f"a take is named by a key of 1 to {_LONGEST_KEY} characters")
+    longest = _LONGEST_HOST_KEY if of_host else _LONGEST_KEY
+    if not 0 < len(key) <= longest:
+        raise ValueError(f"a take is named by a key of 1 to {longest} characters")
 
 
 def check_proof(proof: str) -> None:

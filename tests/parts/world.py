@@ -34,7 +34,7 @@ from fleet.contracts.host import (
 from fleet.contracts.names import REMEDIATION, TASK_QUEUE, ServerRequest, alert_id, remediation_id
 from fleet.contracts.remediation import RemediationInput, RemediationSignal, RemediationStatus
 from fleet.contracts.sweep import Observation
-from fleet.policy import Policy
+from fleet.policy import HostBudget, Policy
 from fleet.readings import Reading, WorkState, missing
 from fleet.verdicts import Verdict
 from workflows.remediation import Remediation
@@ -52,6 +52,9 @@ class World:
     def __init__(self, env: WorkflowEnvironment, name: str, policy: Policy) -> None:
         self.env, self.server, self.policy = env, name, policy
         self.in_fleet = True
+        #: Where it is set, the machine has a guard, with this budget.
+        self.machine: str | None = None
+        self.host_budget = HostBudget()
         self.pause: Pause | None = None
         self.drill: Drill | None = None
         self.frozen_at: datetime | None = None
@@ -215,7 +218,7 @@ class World:
             source=RedisSource(key="worker"),
             store=None,
             restart=DockerRestart(kind="docker", host="box", name="worker"),
-            host=Host(address="127.0.0.1", user="ops", key="/key"),
+            host=Host(address="127.0.0.1", user="ops", key="/key", budget=self.host_budget),
             policy=self.policy,
             drill=self.drill,
         )
@@ -224,6 +227,7 @@ class World:
             spec=spec if self.in_fleet else None,
             pause=self.pause,
             sweep_every=MINUTE / 2 if self.drill is not None else None,
+            machine=self.machine,
         )
 
     @activity.defn

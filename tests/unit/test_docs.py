@@ -16,7 +16,7 @@ from fleet.contracts.remediation import Outcome, Phase, RemediationSignal
 from fleet.drill_text import MEANING as MEANING_OF_DRILL
 from fleet.gpus import DEFAULT_STATES, STATES, XIDS
 from fleet.judge import find
-from fleet.policy import Policy, RollingBudget
+from fleet.policy import HostBudget, Policy, RollingBudget
 from fleet.records import from_record
 from fleet.remediation import MEANING
 from fleet.sources import RedisSource
@@ -35,6 +35,7 @@ PAGES = {
     "docs/incident.md": INCIDENT,
     "docs/drill.md": DRILL,
     "docs/evidence.md": (ROOT / "docs" / "evidence.md").read_text(),
+    "docs/budget.md": (ROOT / "docs" / "budget.md").read_text(),
     "docs/monitoring.md": (ROOT / "docs" / "monitoring.md").read_text(),
 }
 EVIDENCE = PAGES["docs/evidence.md"]
@@ -119,6 +120,8 @@ def test_the_limits_of_the_readme_are_the_defaults() -> None:
     policy = Policy()
     assert policy.budget == RollingBudget(limit=3, window=timedelta(hours=24))
     assert "At most 3 restarts of a server in any 24 h" in README
+    assert HostBudget() == HostBudget(limit=6, window=timedelta(hours=24))
+    assert "All servers of one machine together have 6 in 24 h" in README
     assert [delay // timedelta(minutes=1) for delay in policy.retry_delays[:3]] == [0, 5, 15]
     assert policy.tries == 5
     assert "then after 5 and 15 min, at most five times an incident" in README

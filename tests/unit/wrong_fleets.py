@@ -133,6 +133,17 @@ ONE_TABLE: Table = {
         GOOD + "[defaults]\nbudget = { limt = 3 }\n",
         'fleet.toml: defaults.budget.limt: unknown key — did you mean "limit"?',
     ),
+    "a budget of a machine by the day": (
+        GOOD.replace('key = "key"', 'key = "key"\nbudget = { limit = 2, per_day_in = "UTC" }'),
+        "fleet.toml: hosts.alpha.budget.per_day_in: unknown key — known: limit, window",
+    ),
+    "a budget of a machine that nothing reaches": (
+        GOOD.replace('key = "key"', 'key = "key"\nbudget = { limit = 9 }'),
+        (
+            "fleet.toml: hosts.alpha.budget.limit: 9 can never be reached: the budgets of its"
+            " servers (1) allow 3 in 1d — choose at most 3, or leave the key out"
+        ),
+    ),
     "a window in a budget by day": (
         GOOD + '[defaults]\nbudget = { per_day_in = "UTC", window = "3h" }\n',
         "fleet.toml: defaults.budget.window: unknown key — known: limit, per_day_in",

@@ -36,14 +36,24 @@ from fleet.contracts.fleet import (
     ReconcileRequest,
     ReconcileResult,
 )
-from fleet.contracts.names import FLEET, FLEET_ID, ServerRequest, health_id
-from fleet.policy import Mode
+from fleet.contracts.guard import GuardInput, GuardUpdate, HostLedger, TakeRequest
+from fleet.contracts.names import (
+    FLEET,
+    FLEET_ID,
+    SERVER_GUARD,
+    ServerRequest,
+    guard_id,
+    health_id,
+)
+from fleet.policy import Mode, RollingBudget
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
+from workflows.host_guard import HostGuard
 
 pytestmark = pytest.mark.anyio
 
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 
 
 def fleet(*names: str, **sections: Any) -> Fleet:
@@ -74,12 +84,38 @@ class Desk:
         self.orders.append(request)
         return ReconcileResult(schedules=[health_id(n) for n in range(request.shards)])
 
-    async def apply(self, a_fleet: Any, *, search_attributes: bool = False) -> ApplyResult:
-        request = ApplyRequest(fleet=a_fleet, search_attributes=search_attributes)
+    async def apply(
+        self, a_fleet: Any, *, search_attributes: bool = False, founds_all: bool = True
+    ) -> ApplyResult:
+        request = ApplyRequest(
+            fleet=a_fleet, search_attributes=search_attributes, founds_all=founds_all
+        )
         result: ApplyResult = await self.handle.execute_update(
             FleetUpdate.APPLY, request, result_type=ApplyResult
         )
         return result
+
+    async def take(self, server: str, key: str) -> None:
+        request = TakeRequest(
+            server=server, incident="", key=key, budget=RollingBudget(), cooldown=timedelta(0)
+        )
+        guard = self.env.client.get_workflow_handle(guard_id(server))
+        await guard.execute_update(GuardUpdate.TAKE, request)
+
+    async def is_of_before(self, the_fleet: Fleet) -> None:
+        """Go on from the state and the guards that a version without guards of machines left."""
+        await self.reader.state()
+        queue = (await self.handle.describe()).task_queue
+        await self.handle.terminate("continued by the test")
+        client = self.env.client
+        await client.start_workflow(
+            FLEET, FleetState(fleet=the_fleet, version=1), id=FLEET_ID, task_queue=queue
+        )
+        for server in the_fleet.servers:
+            founding = GuardInput(server=server, founding=True)
+            await client.start_workflow(
+                SERVER_GUARD, founding, id=guard_id(server), task_queue=queue
+            )
 
     async def pause(self, server: str | None, span: timedelta | None) -> Pause | None:
         request = PauseRequest(server=server, span=span, who="ann", why="new driver")
@@ -105,7 +141,7 @@ async def desk(skipping: WorkflowEnvironment) -> AsyncIterator[Desk]:
     async with Worker(
         client,
         task_queue=queue,
-        workflows=[FleetWorkflow, ServerGuard],
+        workflows=[FleetWorkflow, ServerGuard, HostGuard],
         activities=[desk.reconcile, GuardActivities(client).found_guards],
     ):
         await client.start_workflow(FLEET, FleetState(), id=FLEET_ID, task_queue=queue)
@@ -245,6 +281,115 @@ class TestApplying:
         await desk.apply(fleet(stays, goes))
 
         assert await desk.paused(goes) is None
+
+
+def restarted(machine: str, **containers: str) -> Fleet:
+    """Servers by name on one host, each with the container that is restarted."""
+    plain = fleet(*containers).model_dump(mode="json")["servers"]
+    return Fleet.model_validate(
+        {
+            "hosts": {"rack": {"address": machine, "user": "ops", "key": "/key"}},
+            "servers": {
+                name: {
+                    "source": plain[name]["source"],
+                    "restart": {"kind": "docker", "host": "rack", "name": container},
+                }
+                for name, container in containers.items()
+            },
+        }
+    )
+
+
+class TestFounding:
+    async def test_a_server_that_was_renamed_goes_on_with_its_ledger(
+        self, desk: Desk, name: Callable[[], str]
+    ) -> None:
+        old, new, machine = name(), name(), name()
+        await desk.apply(restarted(machine, **{old: "vllm"}))
+        await desk.take(old, "first")
+
+        await desk.apply(restarted(machine, **{new: "vllm"}))
+
+        state = await GuardReader(desk.env.client).state(new)
+        assert state is not None
+        assert ([taken.key for taken in state.takes], state.lost_at) == (["first"], None)
+
+    async def test_also_where_it_was_away_for_some_days(
+        self, desk: Desk, name: Callable[[], str]
+    ) -> None:
+        old, new, stays, machine = name(), name(), name(), name()
+        await desk.apply(restarted(machine, **{old: "vllm", stays: "other"}))
+        await desk.take(old, "first")
+        await desk.apply(restarted(machine, **{stays: "other"}))
+        await desk.env.sleep(3 * DAY)
+
+        await desk.apply(restarted(machine, **{new: "vllm", stays: "other"}))
+
+        state = await GuardReader(desk.env.client).state(new)
+        assert state is not None
+        assert [taken.key for taken in state.takes] == ["first"]
+
+    async def test_a_name_that_comes_back_has_its_old_ledger_or_none(
+        self, desk: Desk, name: Callable[[], str]
+    ) -> None:
+        kept, lost, stays, machine = name(), name(), name(), name()
+        everybody = restarted(machine, **{kept: "one", lost: "two", stays: "three"})
+        await desk.apply(everybody)
+        await desk.take(kept, "first")
+        await desk.apply(restarted(machine, **{stays: "three"}))
+        reader = GuardReader(desk.env.client)
+        await reader.state(lost)
+        await desk.env.client.get_workflow_handle(guard_id(lost)).terminate("by hand")
+
+        await desk.apply(everybody)
+
+        state = await reader.state(kept)
+        assert state is not None
+        assert [taken.key for taken in state.takes] == ["first"]
+        assert await reader.state(lost) is None, "the next take starts it, and finds it used up"
+
+    async def test_a_machine_gets_its_guard_with_the_fleet_and_is_named_from_then_on(
+        self, desk: Desk, name: Callable[[], str]
+    ) -> None:
+        server, machine = name(), f"{name()}:22"
+        await desk.apply(restarted(machine.removesuffix(":22"), **{server: "vllm"}))
+
+        ledger = await GuardReader(desk.env.client).host(machine)
+
+        assert ledger == HostLedger(machine=machine)
+        assert (await desk.reader.present(server)).machine == machine
+
+    async def test_a_fleet_of_before_is_not_stopped_and_not_refilled(
+        self, desk: Desk, name: Callable[[], str]
+    ) -> None:
+        """A fleet that an earlier version applied, whose servers have taken restarts already."""
+        server, address = name(), name()
+        the_fleet = restarted(address, **{server: "vllm"})
+        await desk.is_of_before(the_fleet)
+        await desk.take(server, "first")
+        before = await desk.reader.present(server)
+
+        again = await desk.apply(the_fleet)
+        after = await desk.reader.present(server)
+
+        assert (again.changed, before.machine, after.machine) == (False, None, f"{address}:22")
+        ledger = await GuardReader(desk.env.client).host(f"{address}:22")
+        assert ledger is not None
+        assert [taken.key for taken in ledger.takes] == [f"{server}/first"]
+
+    async def test_of_an_unchanged_fleet_is_done_once(
+        self, desk: Desk, name: Callable[[], str]
+    ) -> None:
+        the_fleet = restarted(name(), **{name(): "vllm"})
+        await desk.apply(the_fleet)
+        await desk.apply(the_fleet)
+
+        founded = [
+            event
+            async for event in desk.handle.fetch_history_events()
+            if event.activity_task_scheduled_event_attributes.activity_type.name == "found_guards"
+        ]
+        assert len(founded) == 1
 
 
 class TestAsking:

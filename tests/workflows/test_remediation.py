@@ -24,6 +24,7 @@ from fleet.verdicts import Verdict
 from tests.parts.world import MINUTE, World
 from tests.workflows.conftest import TEST_SERVER
 from workflows.guard import ServerGuard
+from workflows.host_guard import HostGuard
 from workflows.remediation import Remediation
 
 pytestmark = pytest.mark.anyio
@@ -61,7 +62,7 @@ def world(env: WorkflowEnvironment, monkeypatch: pytest.MonkeyPatch) -> Enter:
         worker = Worker(
             client,
             task_queue=TASK_QUEUE,
-            workflows=[Remediation, ServerGuard],
+            workflows=[Remediation, ServerGuard, HostGuard],
             activities=[
                 *a_world.activities,
                 guards.open_incident,

@@ -1,0 +1,134 @@
+"""A remediation between two ledgers, its server's and its machine's."""
+
+from datetime import timedelta
+
+import pytest
+from temporalio.client import WorkflowHandle
+from temporalio.exceptions import ApplicationError
+
+from activities.ledgers import GUARD_UNREACHABLE, GuardReader, Ledgers
+from fleet.contracts.guard import GuardUpdate, HostGuardInput, Take, TakeRequest
+from fleet.contracts.host import HostErrorType
+from fleet.contracts.names import HOST_GUARD, TASK_QUEUE, guard_id, host_guard_id
+from fleet.contracts.remediation import Outcome
+from fleet.policy import HostBudget
+from tests.parts.world import MINUTE, World
+from tests.workflows.test_remediation import PROMPT, Enter, env, world
+
+__all__ = ["env", "world"]
+
+pytestmark = pytest.mark.anyio
+
+MACHINE = "127.0.0.1:22"
+
+
+async def on_a_machine(w: World, *, limit: int, used: int = 0) -> None:
+    now = await w.now()
+    w.machine, w.host_budget = MACHINE, HostBudget(limit=limit)
+    takes = [Take(key=f"gpu-2/{n}", at=now, cooldown_until=now, by="bob") for n in range(used)]
+    await w.env.client.start_workflow(
+        HOST_GUARD,
+        HostGuardInput(machine=MACHINE, founding=True, takes=takes),
+        id=host_guard_id(MACHINE),
+        task_queue=TASK_QUEUE,
+    )
+
+
+async def left_in(w: World) -> tuple[int, int]:
+    """How many takes the server's ledger and the machine's hold."""
+    reader = GuardReader(w.env.client)
+    own, host = await reader.state(w.server), await reader.host(MACHINE)
+    assert own is not None
+    assert host is not None
+    return len(own.takes), len(host.takes)
+
+
+async def test_a_restart_counts_for_the_server_and_for_its_machine(world: Enter) -> None:
+    async with world() as w:
+        await on_a_machine(w, limit=2, used=1)
+        status = await w.end(await w.report())
+        assert status.outcome is Outcome.RESOLVED
+        assert await left_in(w) == (1, 2)
+
+
+async def test_a_machine_that_is_used_up_pages_and_says_so_and_when_the_next_is_free(
+    world: Enter,
+) -> None:
+    async with world() as w:
+        await on_a_machine(w, limit=1, used=1)
+        began = await w.now()
+        w.recovers_at = began + timedelta(hours=3)
+        status = await w.end(await w.report())
+        page = next(alert for alert in w.told if alert.cause == "budget_exhausted")
+
+        assert status.outcome is Outcome.BUDGET_EXHAUSTED
+        assert w.restarts == []
+        assert w.pages == ["budget_exhausted"]
+        assert "budget of its host" in page.title
+        assert f"all servers of {MACHINE} together: 1 of 1 restarts in 1d are used" in page.detail
+        assert f"the next is free at {began + timedelta(days=1):%Y-%m-%d %H:%M}" in page.detail
+        assert await left_in(w) == (0, 1)
+
+
+async def test_where_nothing_was_sent_both_get_their_restart_back(world: Enter) -> None:
+    async with world() as w:
+        await on_a_machine(w, limit=2)
+
+        def fails() -> None:
+            raise ApplicationError("refused", type=HostErrorType.DENIED, non_retryable=True)
+
+        w.before("restart_server", fails)
+        status = await w.end(await w.report())
+
+        assert status.outcome is Outcome.RESTART_FAILED
+        assert await left_in(w) == (0, 0)
+
+
+async def test_without_a_guard_of_the_machine_the_servers_own_budget_decides(world: Enter) -> None:
+    """As in a fleet that was applied before machines had guards."""
+    async with world() as w:
+        status = await w.end(await w.report())
+        assert status.outcome is Outcome.RESOLVED
+        assert await GuardReader(w.env.client).host(MACHINE) is None
+
+
+async def test_a_restart_by_a_script_is_waited_for_before_the_next(world: Enter) -> None:
+    """Two arbiters of one server: who took first restarts, and the other waits and looks again."""
+    async with world() as w:
+        guard: WorkflowHandle[object, object] = w.env.client.get_workflow_handle(guard_id(w.server))
+        taken_at = []
+
+        async def script_takes() -> None:
+            taken_at.append(await w.now())
+            request = TakeRequest(
+                server=w.server,
+                incident="",
+                key="script/1",
+                budget=PROMPT.budget,
+                cooldown=PROMPT.cooldown,
+                by="deploy",
+            )
+            await guard.execute_update(GuardUpdate.TAKE, request)
+
+        w.before("collect_evidence", script_takes)
+        status = await w.end(await w.report())
+
+        assert status.outcome is Outcome.RESOLVED
+        assert len(w.restarts) == 1
+        assert w.restarts[0] - taken_at[0] >= PROMPT.cooldown - MINUTE
+        assert any("cools down" in moment.text for moment in status.timeline)
+
+
+async def test_a_guard_that_can_never_be_asked_grants_nothing_and_pages(
+    world: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreachable(*_: object) -> None:
+        raise ApplicationError("no worker answered in time", type=GUARD_UNREACHABLE)
+
+    monkeypatch.setattr(Ledgers, "take", unreachable)
+    async with world() as w:
+        status = await w.end(await w.report())
+
+        assert status.outcome is Outcome.INTERNAL_ERROR
+        assert w.restarts == []
+        assert w.pages == ["internal_error"]
