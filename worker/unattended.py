@@ -20,7 +20,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.guards import GuardReader
+from activities.ledgers import GuardReader
 from fleet.config import Fleet
 from fleet.contracts.alerts import AlertResult, Delivered
 from fleet.contracts.fleet import FleetState, Pause

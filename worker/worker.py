@@ -11,8 +11,9 @@ from activities.alert_history import AlertHistory
 from activities.alerts import AlertActivities
 from activities.asking import AskActivities
 from activities.drill import DrillActivities
-from activities.guards import GuardActivities, GuardReader
+from activities.guards import GuardActivities
 from activities.host import HostActivities
+from activities.ledgers import GuardReader
 from activities.policies import PolicyActivities, PolicyReader
 from activities.readings import ReadingActivities
 from activities.reports import ReportActivities
