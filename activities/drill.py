@@ -14,9 +14,9 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.guards import GuardReader
 from activities.host import FRESH_FOR
 from activities.inspection import inspect, service_of
+from activities.ledgers import GuardReader
 from activities.pulse import pulse
 from activities.ssh import Completed, Limits, LostTrackError, Shell, connected
 from activities.ssh_trust import NotSentError
@@ -38,8 +38,8 @@ from fleet.contracts.names import remediation_id
 from fleet.contracts.remediation import STATUS_QUERY, RemediationStatus
 from fleet.drill import unmarked
 from fleet.freezing import freeze_argv, left_behind, restart_policy_argv, thaw_argv
-from fleet.guard import budget_left, local_day
 from fleet.hosts import Argv, must_not_restart
+from fleet.ledger import budget_left, local_day
 from fleet.policy import DailyBudget
 
 _RPC_TIMEOUT = timedelta(seconds=10)
