@@ -156,15 +156,6 @@ class GuardActivities:
     def _ledgers(self) -> Ledgers:
         return Ledgers(self._client, activity.info().task_queue)
 
-    async def open_incident(self, server: str) -> str | None:
-        """The ID of the open incident, none where there is none, or no guard.
-
-        Raises:
-            RPCError: Temporal or every worker is out of reach.
-        """
-        state = await self.state(server)
-        return state.incident.id if state is not None and state.incident is not None else None
-
 
 async def send_recovered(client: Client, server: str, at: datetime) -> None:
     """Tell the guard that its server was seen healthy ``at``; a guard that is not there needs none.

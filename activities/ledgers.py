@@ -177,6 +177,15 @@ class GuardReader:
         """
         return await self._state(guard_id(server), GuardState)
 
+    async def open_incident(self, server: str) -> str | None:
+        """The ID of the open incident, none where there is none, or no guard.
+
+        Raises:
+            RPCError: Temporal or every worker is out of reach.
+        """
+        state = await self.state(server)
+        return state.incident.id if state is not None and state.incident is not None else None
+
     async def host(self, machine: str) -> HostLedger | None:
         """The ledger of a machine, or none where it does not run.
 

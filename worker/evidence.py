@@ -6,7 +6,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from activities.guards import GuardReader
+from activities.ledgers import GuardReader
 from activities.retention import Retention
 from fleet.retention import Limits
 from worker.deeds import Saved
