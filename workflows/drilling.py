@@ -79,6 +79,9 @@ class Drilling:
             outcome, why = DrillOutcome.FAILED, f"{type(problem).__name__}: {problem}"[:300]
         else:
             outcome, why = DrillOutcome.FAILED, "it came to no end"
+        if outcome is DrillOutcome.HEALED and self._host is not None and self._host.identity:
+            # Its remediation has seen another process run there.
+            self._book.keep(is_frozen=False)
         if self._book.status.is_frozen:
             await self._thaw(f"{outcome}: {why}")
         await self._book.close(outcome, why)

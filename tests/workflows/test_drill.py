@@ -119,6 +119,14 @@ async def test_what_is_frozen_is_found_restarted_once_and_healed_in_the_times_ex
         assert w.pages == []
 
 
+async def test_what_was_seen_healed_needs_no_thaw(world: Enter) -> None:
+    async with world() as w:
+        w.thaw_fails = 99
+        status = await w.drilled(await w.begin())
+        assert (status.outcome, status.is_frozen) == (DrillOutcome.HEALED, False)
+        assert w.pages == []
+
+
 async def test_a_server_at_rest_is_waited_for_until_it_works(world: Enter) -> None:
     async with world() as w:
         w.state = WorkState.IDLE
