@@ -16,9 +16,10 @@ from fleet.contracts.fleet import PresentPolicy
 from fleet.contracts.host import HostState, HostStatus
 from fleet.contracts.remediation import Outcome, Phase
 from fleet.engine_sources import VllmSource
+from fleet.engines import judge as engines
 from fleet.engines.reading import Page
 from fleet.engines.sighting import Sighting, compare
-from fleet.observing import glance
+from fleet.judge import Finding, find
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading, ReadStatus, WorkState
 from fleet.remediation import TRY_AGAIN
@@ -102,11 +103,18 @@ class Readiness(StrEnum):
 
 def readiness(reading: Reading, policy: Policy) -> tuple[Readiness, str]:
     """Whether a hang would show, and why: only one that is at work is proved stuck."""
-    finding = glance(reading, policy)
+    finding = _judged(reading, policy)
     said = f"{finding.verdict}: {finding.why}" if finding.why else str(finding.verdict)
     if finding.verdict is Verdict.BUSY:
         return Readiness.WORKS, said
     return (Readiness.RESTS if finding.verdict in GOOD else Readiness.ILL), said
+
+
+def _judged(reading: Reading, policy: Policy) -> Finding:
+    """What one look says by itself."""
+    if reading.engine is not None:
+        return engines.find(reading, None, policy)
+    return find(reading, None, policy)
 
 
 # --- while it lasts ------------------------------------------------------------------------------
@@ -166,7 +174,7 @@ def at_rest(frozen: Reading) -> bool:
 
 def works_again(frozen: Reading | None, now: Reading, policy: Policy) -> bool:
     """Whether this is a sign of life of the process that the restart started."""
-    if now.status is not ReadStatus.OK or glance(now, policy).verdict not in GOOD:
+    if now.status is not ReadStatus.OK or _judged(now, policy).verdict not in GOOD:
         return False
     if now.engine is None or frozen is None or frozen.engine is None:
         return moved(frozen, now)
