@@ -13,7 +13,7 @@ from activities.secrets import SecretError, resolve
 from activities.services import Services
 from activities.undelivered import NotDelivered, Turns
 from activities.webhooks import Webhook
-from fleet.alerts import WEBHOOK, targets
+from fleet.alerts import WEBHOOK, addressees
 from fleet.config import SecretRef
 from fleet.contracts.alerts import AlertMessage, AlertPlan, Delivered, Delivery
 from fleet.contracts.fleet import AlertSettings
@@ -58,7 +58,7 @@ class AlertActivities:
             # The drill's own messages say what they are.
             of_a_drill = message.workflow_id == drill_id(message.server)
             drill = not of_a_drill and await self._history.is_drill(message.server, at)
-        named = list(targets(settings.alerts, message.severity))
+        named = list(addressees(settings.alerts, message))
         if not named:
             said = body(Delivery(message=message, target=""), settings, None)
             _log.warning("an alert has nowhere to go", **said)
@@ -77,7 +77,7 @@ class AlertActivities:
         attempt = activity.info().attempt
         async with pulse():
             settings = await self._policies.alerts()
-            ref = targets(settings.alerts, order.message.severity).get(order.target)
+            ref = addressees(settings.alerts, order.message).get(order.target)
             if ref is None:
                 why = "the fleet file no longer names it"
                 return Delivered(

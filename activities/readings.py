@@ -166,6 +166,7 @@ def _gathered(slice_: ShardSlice, readings: list[Reading]) -> SweepReadings:
         policies=list(places),
         paused=slice_.paused,
         search_attributes=slice_.search_attributes,
+        follows_up=True,
     )
 
 

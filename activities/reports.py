@@ -11,6 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.guards import send_forget_hold, send_recovered
 from activities.ledgers import GuardReader
+from fleet.contracts.guard import GuardState
 from fleet.contracts.names import REMEDIATION, remediation_id
 from fleet.contracts.remediation import (
     Outcome,
@@ -18,7 +19,7 @@ from fleet.contracts.remediation import (
     RemediationSignal,
     RemediationStatus,
 )
-from fleet.contracts.sweep import Report, ReportBatch, ReportResult
+from fleet.contracts.sweep import OpenIncident, Report, ReportBatch, ReportResult
 from fleet.details import WHAT_A_PERSON_CAN_SAY
 from fleet.durations import show
 from fleet.sweep import may_open
@@ -48,38 +49,53 @@ class ReportActivities:
         """
         slots = asyncio.Semaphore(_AT_ONCE)
         unsent: dict[str, str] = {}
+        incidents: dict[str, OpenIncident] = {}
 
         async def send(report: Report) -> None:
             async with slots:
                 activity.heartbeat()
-                why = await self._try(report, search_attributes=batch.search_attributes)
-            if why is not None:
-                unsent[report.observation.server] = why[:200]
+                sent = await self._try(report, search_attributes=batch.search_attributes)
+            if isinstance(sent, str):
+                unsent[report.observation.server] = sent[:200]
+            elif sent is not None:
+                incidents[report.observation.server] = sent
 
         async with asyncio.TaskGroup() as group:
             for report in batch.reports:
                 group.create_task(send(report))
         if unsent and activity.info().attempt < _ATTEMPTS:
             raise ApplicationError(f"not reported: {', '.join(unsent)}"[:500], type=NOT_REPORTED)
-        return ReportResult(unsent=unsent)
+        return ReportResult(unsent=unsent, incidents=incidents)
 
-    async def _try(self, report: Report, *, search_attributes: bool) -> str | None:
-        """Send one report; return why it could not be sent, or none."""
+    async def _try(self, report: Report, *, search_attributes: bool) -> OpenIncident | str | None:
+        """Send one report; return why it could not be sent, or the incident that was asked for."""
         try:
             async with asyncio.timeout(_WITHIN.total_seconds()):
-                await self._send(report, search_attributes=search_attributes)
+                return await self._send(report, search_attributes=search_attributes)
         except TimeoutError:
             return f"no answer within {show(_WITHIN)}"
         except Exception as problem:  # noqa: BLE001 - whatever it is, the others are sent
             return f"{type(problem).__name__}: {problem}"
-        return None
 
-    async def _send(self, report: Report, *, search_attributes: bool) -> None:
-        server = report.observation.server
+    async def _send(self, report: Report, *, search_attributes: bool) -> OpenIncident | None:
         if report.good:
-            if not await self._tell(report):
-                await send_recovered(self._client, server, report.observation.reading.at)
-            return
+            return await self._end(report)
+        await self._pass_on(report, search_attributes=search_attributes)
+        if not report.remind:
+            return None
+        return _open(await self._guards.state(report.observation.server))
+
+    async def _end(self, report: Report) -> OpenIncident | None:
+        """Say that a server is well; return the incident that was left to people, if any."""
+        if await self._tell(report):
+            return None
+        server, at = report.observation.server, report.observation.reading.at
+        left = _open(await self._guards.state(server)) if report.ends else None
+        await send_recovered(self._client, server, at)
+        return left if left is not None and left.since < at else None
+
+    async def _pass_on(self, report: Report, *, search_attributes: bool) -> None:
+        server = report.observation.server
         if report.observation.verdict not in FOR_REMEDIATION:
             await self._tell(report)
             return
@@ -159,6 +175,18 @@ class ReportActivities:
         except ValueError:
             # The SDK has no name for the status of a paused workflow; paused is open.
             return True
+
+
+def _open(guard: GuardState | None) -> OpenIncident | None:
+    incident = guard.incident if guard is not None else None
+    if incident is None:
+        return None
+    return OpenIncident(
+        id=incident.id,
+        since=incident.first_observed,
+        verdict=incident.verdict,
+        job=incident.job,
+    )
 
 
 def _not_before(report: Report, calmed: datetime | None) -> Report:

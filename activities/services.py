@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, urlencode
 
 from activities.undelivered import NotDelivered
 from activities.webhooks import is_wrong
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
 _MOST_THREADS = 64
 #: Apprise's own 4 s make a slow answer a failure, and what had arrived would come again.
 _READ_SECONDS = 10.0
+
+#: How a URL names the key of an incident (empty here), and that a success is to resolve it.
+_BY_DEDUP = {"dedup": "", "action": "map"}
+_BY_ENTITY = {"entity_id": ""}
+_KEYED = {
+    **dict.fromkeys(("pagerduty", "incidentio", "pagertree", "signl4", "squadcast"), _BY_DEDUP),
+    **dict.fromkeys(("splunk", "victorops"), _BY_ENTITY),
+}
 
 _statuses: ContextVar[list[int] | None] = ContextVar("statuses", default=None)
 
@@ -64,7 +73,7 @@ def recipients(url: str) -> int | None:
 def _send(url: str, said: Words) -> bool:
     from apprise import NotifyFormat  # noqa: PLC0415
 
-    service = _service(url)
+    service = _service(with_key(url, said.key))
     if service is None:
         raise NotDelivered("apprise can't make sense of its URL", loud=True)
     # What is declared as plain text is escaped, and with it Slack's way to mention: <!here>.
@@ -78,6 +87,24 @@ def _send(url: str, said: Words) -> bool:
         body_format=None if is_slack else NotifyFormat.TEXT,
     )
     return bool(sent)
+
+
+def with_key(url: str, key: str) -> str:
+    """The URL of a service that keeps one incident a key, with this incident's; any other as it is.
+
+    What the operator wrote into the URL stays: their own key, or an action for every message.
+    """
+    schema, _, rest = url.partition("://")
+    names = _KEYED.get(schema.strip().lower())
+    if names is None or not key:
+        return url
+    place, _, query = rest.partition("?")
+    if names is _BY_ENTITY and "/" in place.rstrip("/"):
+        return url
+    given = {name.lower() for name, _ in parse_qsl(query, keep_blank_values=True)}
+    ours = {name: value or key for name, value in names.items() if name not in given}
+    added = urlencode(ours, quote_via=quote)
+    return f"{schema}://{place}?{'&'.join(part for part in (query, added) if part)}"
 
 
 def _kind(said: Words) -> "NotifyType":

@@ -1,15 +1,25 @@
 """Who is told of an alert, and what it does to the incident that a service knows of."""
 
 from fleet.config import Alerts, SecretRef
-from fleet.contracts.alerts import AlertAction, Severity
+from fleet.contracts.alerts import AlertAction, AlertMessage, Severity
 from fleet.contracts.remediation import Outcome
 
 #: The name of the webhook among the targets.
 WEBHOOK = "webhook"
 #: The cause of the alert that a server which had been given up is well.
 RECOVERED_LATER = "recovered_later"
+#: The cause of the alert that a verdict for people is no longer true.
+OVER = "over"
 
-_CLEARS = frozenset({Outcome.RESOLVED, Outcome.RECOVERED, RECOVERED_LATER})
+_CLEARS = frozenset({Outcome.RESOLVED, Outcome.RECOVERED, RECOVERED_LATER, OVER})
+
+
+def addressees(alerts: Alerts, message: AlertMessage) -> dict[str, SecretRef]:
+    """Whom the fleet tells of a message: a good end goes to those too who were paged before."""
+    told = targets(alerts, message.severity)
+    if message.action is AlertAction.RESOLVE and message.paged:
+        return {**told, **targets(alerts, Severity.PAGE)}
+    return told
 
 
 def targets(alerts: Alerts, severity: Severity) -> dict[str, SecretRef]:

@@ -33,7 +33,7 @@ APART_INTERVALS = 0.25
 _DIGEST = 8
 
 #: Verdicts on a heartbeat that stands still: one that moved ends them.
-_AT_REST = frozenset({Verdict.HUNG, Verdict.SILENT})
+AT_REST = frozenset({Verdict.HUNG, Verdict.SILENT})
 
 
 class Finding(BaseModel):
@@ -55,6 +55,7 @@ class Memory(BaseModel):
     during work, and ``loading`` when the present load was first seen, by the observer's clock.
     ``engine`` is the last sighting of an engine server, and empty for all others.
     ``owed`` is 1 where the verdict is for people and a pause or ``expected_off`` kept it from them.
+    ``told`` is how often people heard of the present bad verdict; then nothing is owed.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -72,6 +73,7 @@ class Memory(BaseModel):
     loading: AwareDatetime | None = None
     owed: int = Field(default=0, ge=0, le=1)
     engine: str | None = Field(default=None, max_length=300)
+    told: int = Field(default=0, ge=0, le=9)
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -243,7 +245,7 @@ def only_looked(
     known = {before.pending: before.first}
     known |= {before.verdict: before.since} if before.verdict is not None else {}
     is_proven = reading.heartbeat == before.beat
-    needs_proof = finding.verdict in _AT_REST or finding.verdict is Verdict.ERROR
+    needs_proof = finding.verdict in AT_REST or finding.verdict is Verdict.ERROR
     first = known.get(finding.verdict) if is_proven or not needs_proof else None
     return with_known(memory, pending=finding.verdict, first=first)
 
@@ -252,11 +254,11 @@ def counted(
     memory: Memory, before: Memory, reading: Reading, finding: Finding, policy: Policy
 ) -> Memory:
     anew = _moved(reading, before)
-    held = None if anew and before.verdict in _AT_REST else before.verdict
+    held = None if anew and before.verdict in AT_REST else before.verdict
     since = before.since if held is not None else memory.at
     if held is finding.verdict:
         return with_known(memory, verdict=held, since=since)
-    again = before.pending is finding.verdict and not (anew and finding.verdict in _AT_REST)
+    again = before.pending is finding.verdict and not (anew and finding.verdict in AT_REST)
     count = before.count + 1 if again else 1
     first = before.first if again and before.first is not None else memory.at
     if count >= policy.observations:
@@ -288,6 +290,6 @@ def still_bad(reading: Reading, beat: AwareDatetime | None, policy: Policy) -> F
     moved and stopped again from clocks that disagree, so neither is hung before the next look.
     """
     finding = find(reading, None, policy)
-    if beat is None or finding.verdict not in _AT_REST or reading.heartbeat == beat:
+    if beat is None or finding.verdict not in AT_REST or reading.heartbeat == beat:
         return finding
     return Finding(verdict=Verdict.SKEWED, why=f"the heartbeat moved, and yet: {finding.why}")

@@ -139,6 +139,7 @@ class Thresholds(BaseModel):
         parse("60m"),
     )
 
+    remind_after: Switchable = parse("24h")
     unattended_after: Positive = parse("1h")
 
     incurable_xids: Annotated[tuple[XidCode, ...], Field(max_length=200)] = DEFAULT_XIDS

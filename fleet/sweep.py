@@ -4,10 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from fleet.contracts.alerts import AlertMessage, Severity
+from fleet import reminders
+from fleet.alerts import OVER
+from fleet.contracts.alerts import AlertAction, AlertMessage, Severity
 from fleet.contracts.guard import GuardState, Hold
 from fleet.contracts.names import incident_id
 from fleet.contracts.sweep import Observation, Report, SweepReadings, SweepResult
+from fleet.durations import brief
 from fleet.judge import Finding, Memory, unconfirmed
 from fleet.observing import observe
 from fleet.policy import Mode, Policy
@@ -24,11 +27,16 @@ _MOST_WHYS = 100
 
 @dataclass(frozen=True)
 class Judgement:
-    """A shard after a sweep. ``reports`` go to remediations, ``alerts`` to people."""
+    """A shard after a sweep. ``reports`` go to remediations, ``alerts`` to people.
+
+    ``reminders`` has the number of the reminder that is due, by server, where its incident is yet
+    to be asked for.
+    """
 
     result: SweepResult
     reports: list[Report] = field(default_factory=list)
     alerts: list[AlertMessage] = field(default_factory=list)
+    reminders: Mapping[str, int] = field(default_factory=dict)
 
 
 def judge_shard(
@@ -50,6 +58,7 @@ def judge_shard(
         result=result,
         reports=[report for one in judged for report in one.reports()],
         alerts=[alert for one in judged for alert in one.alerts()],
+        reminders={one.reading.server: one.reminder for one in judged if one.asks_for_incident},
     )
 
 
@@ -98,11 +107,22 @@ class _Judged:
     reading: Reading
     finding: Finding
     memory: Memory
-    was: Verdict | None
+    then: Memory | None
     policy: Policy
     paused: bool
     tells: bool
+    follows_up: bool
+    reminder: int
     run: str
+
+    @property
+    def was(self) -> Verdict | None:
+        return self.then.verdict if self.then is not None else None
+
+    @property
+    def asks_for_incident(self) -> bool:
+        """Whether a reminder is due of what only a remediation knows the incident of."""
+        return self.reminder > 0 and self.memory.verdict in FOR_REMEDIATION
 
     @property
     def _changed(self) -> bool:
@@ -130,6 +150,8 @@ class _Judged:
             good=good,
             mode=self.policy.mode,
             quiet=self.policy.quiet_after_doubt if verdict is Verdict.SUSPECT else None,
+            remind=self.asks_for_incident,
+            ends=good and self.follows_up,
         )
 
     def _reportable(self, verdict: Verdict) -> bool:
@@ -139,17 +161,50 @@ class _Judged:
         return self._changed
 
     def alerts(self) -> Iterator[AlertMessage]:
+        yield from self._over()
         verdict = self.memory.verdict
-        if verdict is None or not self.tells:
+        if verdict is None or verdict not in ALERT_ONLY:
             return
-        yield AlertMessage(
+        if self.tells:
+            yield self._message(verdict, self.memory.since)
+        elif self.reminder:
+            span = brief(self.reading.at - self.memory.since)
+            yield self._message(verdict, self.memory.since).model_copy(
+                update={
+                    "cause": reminders.cause(self.reminder),
+                    "action": AlertAction.UPDATE,
+                    "title": f"{self.reading.server} is still {verdict}, for {span}",
+                }
+            )
+
+    def _over(self) -> Iterator[AlertMessage]:
+        """Whoever was told of a verdict for people hears that it is no longer true."""
+        before = reminders.matter(self.then)
+        if not self.follows_up or before is None or not reminders.told(self.then):
+            return
+        verdict, since = before
+        if verdict not in ALERT_ONLY or before == reminders.matter(self.memory):
+            return
+        yield self._message(verdict, since).model_copy(
+            update={
+                "cause": OVER,
+                "severity": Severity.NOTICE,
+                "action": AlertAction.RESOLVE,
+                "paged": verdict not in _CAN_WAIT,
+                "title": f"{self.reading.server} is no longer {verdict}: {self.finding.verdict}",
+                "next_step": "",
+            }
+        )
+
+    def _message(self, verdict: Verdict, since: datetime) -> AlertMessage:
+        return AlertMessage(
             server=self.reading.server,
-            incident=incident_id(self.reading.server, self.memory.since),
+            incident=incident_id(self.reading.server, since),
             cause=str(verdict),
             severity=Severity.NOTICE if verdict in _CAN_WAIT else Severity.PAGE,
             title=f"{self.reading.server} is {verdict}",
             verdict=verdict,
-            since=self.memory.since,
+            since=since,
             job=self.reading.job,
             detail=self.finding.why,
             next_step=f"a person decides: {OWNERS[verdict].why}",
@@ -162,19 +217,39 @@ def _judge(reading: Reading, seen: SweepReadings, before: SweepResult | None, ru
     memory, finding = observe(reading, then, policy, seen.interval)
     pause = seen.paused.get(reading.server)
     paused = pause is not None and pause.until > reading.at
-    owed = _is_owed(memory, then)
+    told = reminders.carried(memory, then) if seen.follows_up else 0
+    owed = not told and _is_owed(memory, then)
     off = memory.verdict is not None and is_off_on_purpose(memory.verdict, policy)
     quiet = paused or off or finding.verdict is not memory.verdict
+    tells = owed and not quiet
+    known = {"owed": int(owed and quiet)}
+    reminder = 0
+    if seen.follows_up:
+        told = max(told, int(tells))
+        if not quiet and not tells:
+            reminder = _reminder(memory, told, policy)
+        is_mine = reminder > 0 and memory.verdict in ALERT_ONLY
+        known["told"] = reminder + 1 if is_mine else told
     return _Judged(
         reading=reading,
         finding=finding,
-        memory=memory.model_copy(update={"owed": int(owed and quiet)}),
-        was=then.verdict if then is not None else None,
+        memory=memory.model_copy(update=known),
+        then=then,
         policy=policy,
         paused=paused,
-        tells=owed and not quiet,
+        tells=tells,
+        follows_up=seen.follows_up,
+        reminder=reminder,
         run=run,
     )
+
+
+def _reminder(memory: Memory, told: int, policy: Policy) -> int:
+    """The number of the reminder that is due now; of several that are, only the last is told."""
+    if memory.verdict is None or memory.verdict in GOOD:
+        return 0
+    due = reminders.due(memory.since, memory.at, policy.remind_after)
+    return due if due >= max(told, 1) else 0
 
 
 def _is_owed(memory: Memory, then: Memory | None) -> bool:

@@ -19,7 +19,7 @@ from fleet.durations import brief
 from fleet.judge import Memory
 from fleet.policy import Policy
 from fleet.sweep import is_off_on_purpose
-from fleet.verdicts import ACTIONABLE, GOOD, Verdict
+from fleet.verdicts import FOR_REMEDIATION, GOOD, Verdict
 
 #: In these a remediation looks on, and leaves the act to a person.
 _FOR_A_PERSON = frozenset({Phase.APPROVING, Phase.ESCALATED})
@@ -136,7 +136,7 @@ def _reasons(verdict: Verdict, care: Care, now: datetime) -> Iterator[str]:
         yield f"its guard can't be asked: {care.unasked}"
     elif care.guard is not None and (incident := care.guard.incident) and incident.hold:
         yield f"closed to automation: {_held(incident.hold, run)}"
-    elif verdict in ACTIONABLE:
+    elif verdict in FOR_REMEDIATION:
         yield "no remediation runs"
     yield _of_messages(care.told, now)
 

@@ -15,13 +15,16 @@ _SHOUT = re.compile(
 
 @dataclass(frozen=True)
 class Words:
-    """An alert for people. ``mention`` is whom to call, and empty where nobody is."""
+    """An alert for people. ``mention`` is whom to call, and empty where nobody is. ``key`` is one
+    for all alerts of an incident.
+    """
 
     title: str
     lines: list[str]
     mention: str
     severity: Severity
     action: AlertAction
+    key: str = ""
 
 
 def body(order: Delivery, settings: AlertSettings, link: str | None) -> dict[str, str | int | None]:
@@ -72,6 +75,7 @@ def words(order: Delivery, settings: AlertSettings, link: str | None) -> Words:
         mention=settings.alerts.mention if message.severity is Severity.PAGE else "",
         severity=message.severity,
         action=message.action,
+        key=message.incident,
     )
 
 

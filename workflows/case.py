@@ -51,6 +51,16 @@ class Case:
         self.beat = None
         self.engines.forget()
 
+    @property
+    def causes(self) -> list[str]:
+        """What people were told in this run."""
+        return sorted(self._causes)
+
+    @property
+    def _was_told(self) -> bool:
+        """Whether people have heard of this incident, in this run or an earlier one."""
+        return self._carried or bool(self._causes or self.incident.told)
+
     def check(self) -> None:
         """Raises Interrupted where a person cancelled and there is still something to cancel."""
         if self.orders.stop:
@@ -114,7 +124,8 @@ class Case:
                     incident=incident.id,
                     cause=cause,
                     severity=severity,
-                    action=action(cause, told=self._carried or bool(self._causes)),
+                    action=action(cause, told=self._was_told),
+                    paged=bool(book.pages or incident.told),
                     title=title,
                     verdict=book.verdict,
                     since=incident.first_observed,

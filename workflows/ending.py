@@ -66,6 +66,7 @@ class Ending:
             failed_try=outcome in TRY_AGAIN,
             no_effect=harmless,
             retry_delays=list(policy.retry_delays),
+            told=self._case.causes,
         )
         try:
             result = await self._case.hands.close(request)

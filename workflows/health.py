@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
         SweepResult,
     )
     from fleet.durations import brief
+    from fleet.follow_up import followed_up
     from fleet.sweep import Judgement, is_too_old, judge_shard, with_unsent
     from workflows.alerting import raise_alert
 
@@ -46,7 +47,7 @@ class HealthSweep:
         workflow.set_current_details(details.sweep(judgement.result, workflow.info().namespace))
         if judgement.reports:
             sent = await self._report(judgement, search_attributes=seen.search_attributes)
-            judgement = with_unsent(judgement, sent.unsent)
+            judgement = followed_up(with_unsent(judgement, sent.unsent), sent)
         for alert in judgement.alerts:
             await raise_alert(alert)
         return judgement.result

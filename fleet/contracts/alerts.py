@@ -24,7 +24,10 @@ class AlertAction(StrEnum):
 
 
 class AlertMessage(Message):
-    """One message a cause an incident."""
+    """One message a cause an incident.
+
+    ``paged``: whoever gets pages has heard of the incident, and so hears of its good end.
+    """
 
     server: str
     incident: str
@@ -40,6 +43,7 @@ class AlertMessage(Message):
     raised_at: AwareDatetime | None = None
     workflow_id: str = ""
     give_up_after: Duration = timedelta(hours=24)
+    paged: bool = False
 
 
 class AlertPlan(Message):

@@ -17,6 +17,7 @@ ALERT = "Alert"
 DRILL = "Drill"
 ASK_ENGINE = "AskEngine"
 PROBE_SWEEP = "ProbeSweep"
+RECORD = "ReadingRecord"
 
 
 def remediation_id(server: str) -> str:
@@ -50,6 +51,10 @@ def probe_id(shard: int) -> str:
 
 def health_id(shard: int) -> str:
     return f"health/{shard}"
+
+
+def record_id(shard: int) -> str:
+    return f"record/{shard}"
 
 
 def incident_id(server: str, first_observed: datetime) -> str:

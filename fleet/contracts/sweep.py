@@ -16,7 +16,10 @@ class SweepRequest(Message):
 
 
 class SweepReadings(Message):
-    """Readings of a shard. ``policies`` are listed once; ``policy_of`` points into them."""
+    """Readings of a shard. ``policies`` are listed once; ``policy_of`` points into them.
+
+    ``follows_up``: whoever read it expects the sweep to remind people, and to say what is over.
+    """
 
     interval: Duration
     version: int
@@ -25,6 +28,7 @@ class SweepReadings(Message):
     policy_of: dict[str, int]
     paused: dict[str, Pause] = {}
     search_attributes: bool = False
+    follows_up: bool = False
 
 
 class SweepResult(Message):
@@ -52,6 +56,8 @@ class Report(Message):
     """``ongoing``: reported before; only makes sure that somebody still cares for it.
 
     ``quiet`` is how long a suspicion is left alone after one that was not confirmed.
+    ``remind``: people should hear of it again, so the open incident is asked for; ``ends``: and
+    for a good one too, as it may have been left to people.
     """
 
     observation: Observation
@@ -59,6 +65,8 @@ class Report(Message):
     good: bool = False
     mode: Mode = Mode.ACT
     quiet: Duration | None = None
+    remind: bool = False
+    ends: bool = False
 
 
 class ReportBatch(Message):
@@ -66,7 +74,20 @@ class ReportBatch(Message):
     search_attributes: bool = False
 
 
+class OpenIncident(Message):
+    """What the guard of a server has of its incident, as far as people are told of it."""
+
+    id: str
+    since: AwareDatetime
+    verdict: Verdict | None = None
+    job: str | None = None
+
+
 class ReportResult(Message):
-    """``unsent`` names the servers whose reports reached nobody, each with the reason."""
+    """``unsent`` names the servers whose reports reached nobody, each with the reason.
+
+    ``incidents`` are the open ones that were asked for; those of servers that are well are over.
+    """
 
     unsent: dict[str, str] = {}
+    incidents: dict[str, OpenIncident] = {}

@@ -13,6 +13,7 @@ import structlog
 from temporalio.exceptions import ApplicationError
 
 from activities.alerts import NOT_DELIVERED
+from activities.services import with_key
 from fleet.config import SecretRef
 from fleet.contracts.alerts import AlertAction, AlertMessage, Delivered, Severity
 from tests.parts.alerting import Applied, deliver, message
@@ -131,6 +132,64 @@ async def test_a_chat_reads_a_page_with_its_mention_and_a_notice_without(
     assert page.splitlines()[0] == "restart did not recover gpu-1"
     assert page.splitlines()[1].startswith("@channel Server gpu-1 of lab: hung")
     assert "@channel" not in calm
+
+
+# --- services that keep one incident a key -------------------------------------------------------
+
+KEYED = {
+    "pagerduty": (f"pagerduty://{'a' * 32}@{'b' * 20}", "dedup_key", "event_action"),
+    "incidentio": (f"incidentio://01ABC/{'a' * 32}", "deduplication_key", "status"),
+    "pagertree": ("pagertree://int_0123456789", "id", "event_type"),
+    "signl4": ("signl4://secret0123", "X-S4-ExternalID", "X-S4-Status"),
+    "squadcast": ("squadcast://abcdef0123", "event_id", "status"),
+    "splunk": (f"splunk://steady@{'a' * 32}", "entity_id", "message_type"),
+}
+
+
+@pytest.fixture
+def elsewhere(web: Receiver, monkeypatch: pytest.MonkeyPatch) -> Receiver:
+    """Every request of apprise goes to the receiver, whatever service it was meant for."""
+    from requests import Session  # noqa: PLC0415
+
+    real = Session.request
+
+    def request(self: Session, method: str, url: str, **more: object) -> object:
+        return real(self, method, web.url("/" + url.partition("://")[2]), **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Session, "request", request)
+    web.answer = lambda _: Answer(status=202 if "incident.io" in _.path else 200)
+    return web
+
+
+@pytest.mark.parametrize("service", KEYED)
+async def test_a_service_that_resolves_gets_all_of_an_incident_under_its_key(
+    elsewhere: Receiver, use: UseUrl, service: str
+) -> None:
+    url, key, action = KEYED[service]
+    use(url)
+    first = message()
+    await tell(first)
+    await tell(first.model_copy(update={"cause": "budget_exhausted", "action": AlertAction.UPDATE}))
+    end = {"cause": "resolved", "action": AlertAction.RESOLVE, "severity": Severity.NOTICE}
+    await tell(first.model_copy(update=end))
+    sent = [received.json() for received in elsewhere.received]
+    assert [each[key] for each in sent] == [first.incident] * 3
+    told, again, over = [str(each.get(action)).lower() for each in sent]
+    assert told == again
+    assert over != told
+    assert "re" in over  # resolve, resolved, recovery
+
+
+async def test_what_the_operator_wrote_into_the_url_stays(elsewhere: Receiver, use: UseUrl) -> None:
+    use(f"{KEYED['pagerduty'][0]}?dedup=mine&action=trigger")
+    await tell(message(action=AlertAction.RESOLVE, severity=Severity.NOTICE))
+    (sent,) = [received.json() for received in elsewhere.received]
+    assert (sent["dedup_key"], sent["event_action"]) == ("mine", "trigger")
+
+
+@pytest.mark.parametrize("url", ["json://127.0.0.1/x", "splunk://a@b/mine", "nothing", ""])
+def test_other_urls_stay_as_they_are(url: str) -> None:
+    assert with_key(url, "gpu-1@20261130T120005.000Z") == url
 
 
 @pytest.mark.parametrize("form", ["", "?format=text", "?format=markdown", "?blocks=yes"])

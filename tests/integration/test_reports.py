@@ -447,3 +447,58 @@ async def test_a_workflow_that_a_person_paused_in_temporal_is_open(tmp_path: Pat
             late = await d.new()
             await d.ongoing()
             assert await d.keys() == [first.key, late.key]
+
+
+# --- what people hear once more ------------------------------------------------------------------
+
+
+async def test_the_incident_that_a_reminder_is_of_is_asked_of_the_guard(desk: Enter) -> None:
+    async with desk() as d:
+        await d.new()
+        await _until_open(d)
+        seen = await d.see()
+        quiet = Report(observation=seen, ongoing=True)
+        assert (await d.send(quiet)).incidents == {}
+        asked = await d.send(quiet.model_copy(update={"remind": True}))
+        incident = (await d.guard()).incident
+        assert incident is not None
+        assert asked.incidents[d.server].id == incident.id
+        assert asked.incidents[d.server].since == incident.first_observed
+
+
+async def test_an_incident_that_was_left_to_people_is_named_when_its_server_is_well(
+    desk: Enter,
+) -> None:
+    async with desk() as d:
+        await d.new()
+        await _until_open(d)
+        await d.handle.signal(RemediationSignal.CANCEL, {"who": "ann"})
+        assert (await d.end()).outcome is Outcome.CANCELLED
+        left = (await d.guard()).incident
+        assert left is not None
+        assert left.told == ["confirmed"]
+        d.world.frozen_at = None
+        well = Report(observation=await d.see(Verdict.BUSY), good=True, ends=True)
+        assert (await d.send(well)).incidents[d.server].id == left.id
+        for _ in range(100):
+            if (await d.guard()).incident is None:
+                break
+            await asyncio.sleep(0.05)
+        assert (await d.send(well)).incidents == {}
+
+
+async def test_a_remediation_that_runs_says_itself_that_it_is_over(desk: Enter) -> None:
+    async with desk() as d:
+        await d.new()
+        await _until_open(d)
+        d.world.frozen_at = None
+        well = Report(observation=await d.see(Verdict.BUSY), good=True, ends=True)
+        assert (await d.send(well)).incidents == {}
+        assert (await d.end()).outcome is Outcome.RECOVERED
+
+
+async def _until_open(d: Desk) -> None:
+    """The guard has the incident, and people heard of it."""
+    async with asyncio.timeout(30):
+        while not d.world.told or (await d.guard()).incident is None:
+            await asyncio.sleep(0.05)

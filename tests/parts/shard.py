@@ -76,6 +76,7 @@ class Shard:
         self.queue = f"sweeps-{uuid.uuid4().hex[:8]}"
         self.policy = policy or Policy()
         self.paused: dict[str, Pause] = {}
+        self.follows_up = False
         self.looks: list[Reading | Exception] = []
         self.takes = timedelta(0)
         self.reports: list[Report] = []
@@ -129,6 +130,7 @@ class Shard:
             policies=[self.policy],
             policy_of={self.server: 0},
             paused=self.paused,
+            follows_up=self.follows_up,
         )
 
     @activity.defn

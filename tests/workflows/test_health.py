@@ -199,3 +199,15 @@ async def test_a_report_that_reached_nobody_is_sent_again_and_people_hear_of_it(
         assert {r.observation.since for r in s.reports[1:]} == {T0 + 30 * SECOND}
         await told(s, 1)
         assert [alert.cause for alert in s.told] == ["unreported"]
+
+
+async def test_people_are_reminded_and_hear_that_it_is_over_under_one_key(enter: Enter) -> None:
+    async with enter(Policy(remind_after=60 * SECOND)) as s:
+        s.follows_up = True
+        await s.sweep(busy(0), gone(30), gone(60), gone(90))
+        # A worker that goes and comes back has no part in it: the schedule remembers.
+        await s.sweep(gone(120), busy(150))
+        first, again, over = await told(s, 3)
+        assert [each.cause for each in s.told] == ["missing", "reminder", "over"]
+        assert first.incident == again.incident == over.incident
+        assert again.raised_at is not None
