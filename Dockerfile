@@ -13,6 +13,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY fleet fleet
 COPY workflows workflows
 COPY activities activities
+COPY gateway gateway
 COPY worker worker
 COPY simulator simulator
 RUN pip install --no-build-isolation --no-deps .

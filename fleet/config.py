@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from fleet import endpoints as served
 from fleet.actions import (
     CommandRestart,
     ComposeRestart,
@@ -29,6 +30,7 @@ from fleet.actions import (
     target,
 )
 from fleet.durations import Duration, parse, within
+from fleet.endpoints import Endpoint, Gateway
 from fleet.engine_sources import Source, VllmSource, record
 from fleet.host_budgets import contradictions as host_budget_contradictions
 from fleet.policy import STRICT, HostBudget, Policy, merged, normal
@@ -49,8 +51,10 @@ __all__ = [
     "ComposeRestart",
     "DockerRestart",
     "Drill",
+    "Endpoint",
     "Fleet",
     "FleetSection",
+    "Gateway",
     "Host",
     "Name",
     "RecordFields",
@@ -143,6 +147,8 @@ class Fleet(BaseModel):
     stores: dict[Name, Store] = {}
     hosts: dict[Name, Host] = {}
     servers: dict[Name, Server] = Field(min_length=1)
+    gateway: Gateway = Gateway()
+    endpoints: dict[Name, Endpoint] = {}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -155,12 +161,14 @@ class Fleet(BaseModel):
             *_twins("stores", self.stores),
             *_twins("hosts", self.hosts),
             *_twins("servers", self.servers),
+            *_twins("endpoints", self.endpoints),
             *self._dangling(),
             *self._shared_targets(),
             *self._shared_sources(),
             *self._impossible_drills(),
             *self._contradictory_policies(),
             *host_budget_contradictions(self.hosts, self._policies_by_host()),
+            *served.contradictions(self.endpoints, set(self.servers)),
         ]
 
     def _dangling(self) -> Iterator[Refusal]:

@@ -12,9 +12,10 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
 
+from fleet.addresses import host_and_port
 from fleet.durations import brief
 from worker.errors import SettingError, SetupError
-from worker.settings import Settings, host_and_port
+from worker.settings import Settings
 from worker.state import is_left, noted_temporal
 
 DEFAULT_ADDRESS = "127.0.0.1:7233"

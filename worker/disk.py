@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import asyncssh
 
-from fleet.config import Fleet, Host, SecretRef, StatusSource, VllmSource
+from fleet.config import Endpoint, Fleet, Host, SecretRef, StatusSource, VllmSource
 from fleet.engine_sources import Source
 from fleet.refusal import Refusal
 
@@ -48,8 +48,17 @@ def anchored(fleet: F, folder: Path) -> F:
         )
         for name, server in fleet.servers.items()
     }
+
+    def endpoint(endpoint: Endpoint) -> Endpoint:
+        candidates = {
+            name: each.model_copy(update={"token": secret(each.token)})
+            for name, each in endpoint.candidates.items()
+        }
+        return endpoint.model_copy(update={"candidates": candidates})
+
     return fleet.model_copy(
         update={
+            "endpoints": {name: endpoint(each) for name, each in fleet.endpoints.items()},
             "hosts": {name: host(each) for name, each in fleet.hosts.items()},
             "stores": {
                 name: store.model_copy(update={"password": secret(store.password)})
@@ -103,6 +112,10 @@ def _secrets(fleet: Fleet) -> Iterator[tuple[tuple[str | int, ...], SecretRef]]:
     for name, server in fleet.servers.items():
         for key, ref in _source_secret(server.source):
             yield ("servers", name, "source", key), ref
+    for name, endpoint in fleet.endpoints.items():
+        for candidate, kept in endpoint.candidates.items():
+            if kept.token is not None:
+                yield ("endpoints", name, "candidates", candidate, "token"), kept.token
 
 
 def _source_secret(source: Source) -> Iterator[tuple[str, SecretRef]]:

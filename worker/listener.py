@@ -12,8 +12,8 @@ from typing import Any
 
 import structlog
 
+from fleet.addresses import host_and_port
 from worker.errors import SetupError
-from worker.settings import host_and_port
 from worker.vitals import Health
 
 #: More are dropped: who asks is a probe and a scraper or two.
@@ -48,8 +48,10 @@ class Pages:
 
 
 @contextmanager
-def listening(address: str, pages: Pages) -> Iterator[int]:
+def listening(address: str, pages: Pages, see: str = "STEADY_LISTEN") -> Iterator[int]:
     """Serve the pages for the length of the block, and give the port.
+
+    ``see`` names the setting that the address comes from.
 
     Raises:
         SetupError: the address can't be listened on.
@@ -58,7 +60,7 @@ def listening(address: str, pages: Pages) -> Iterator[int]:
         server = _Server(host_and_port(address), pages)
     except OSError as problem:
         why = (problem.strerror or str(problem)).lower()
-        raise SetupError(f"can't listen on {address} ({why}): see STEADY_LISTEN") from None
+        raise SetupError(f"can't listen on {address} ({why}): see {see}") from None
     thread = threading.Thread(target=server.serve_forever, name="listener", daemon=True)
     thread.start()
     try:

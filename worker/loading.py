@@ -26,7 +26,7 @@ from worker.wording import dotted, worded
 
 __all__ = ["Examined", "FleetFileError", "Problem", "examine", "load"]
 
-_COLLECTIONS = ("stores", "hosts", "servers")
+_COLLECTIONS = ("stores", "hosts", "servers", "endpoints")
 
 
 class _Parts(Fleet):
@@ -151,6 +151,8 @@ def _names_a_broken_table(each: Refusal, parts: _Parts, tables: Mapping[str, Any
         case ("hosts", _, "budget", "limit"):
             # It was measured by its servers, and one of them was left out.
             return len(parts.servers) < len(tables.get("servers", {}))
+        case ("endpoints", _, "backends", str(server), *_):
+            return server in tables.get("servers", {}) and server not in parts.servers
     return False
 
 

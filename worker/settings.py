@@ -4,13 +4,13 @@ Where Temporal is comes from ``TEMPORAL_*`` variables or a Temporal profile, as 
 program; what is watched comes from the fleet that was applied.
 """
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import ByteSize, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from fleet.addresses import host_and_port
 from fleet.contracts.names import TASK_QUEUE
 from fleet.durations import Duration, parse, within
 
@@ -76,17 +76,3 @@ class Settings(BaseSettings):
             return None
         host_and_port(address)
         return address
-
-
-def host_and_port(address: str) -> tuple[str, int]:
-    """The two parts of ``HOST:PORT`` or ``[IPV6]:PORT``.
-
-    Raises:
-        ValueError: it is no such thing.
-    """
-    host, _, port = address.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    doubtful = (":" in bare and bare == host) or re.search(r"[\s/]", bare)
-    if not bare or doubtful or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{address!r} is no HOST:PORT, like 127.0.0.1:9464")
-    return bare, int(port)

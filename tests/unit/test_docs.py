@@ -36,6 +36,7 @@ PAGES = {
     "docs/drill.md": DRILL,
     "docs/evidence.md": (ROOT / "docs" / "evidence.md").read_text(),
     "docs/budget.md": (ROOT / "docs" / "budget.md").read_text(),
+    "docs/gateway.md": (ROOT / "docs" / "gateway.md").read_text(),
     "docs/monitoring.md": (ROOT / "docs" / "monitoring.md").read_text(),
 }
 EVIDENCE = PAGES["docs/evidence.md"]

@@ -29,6 +29,8 @@ from fleet.config import (
     VllmSource,
 )
 from fleet.policy import DailyBudget, HostBudget, Policy, RollingBudget
+from fleet.endpoints import Backend, Candidate, Endpoint, Gateway
+from fleet.policy import DailyBudget, Policy, RollingBudget
 from tests.parts.fleet_files import write_key
 from worker.loading import examine, load
 
@@ -56,6 +58,10 @@ PLACES: dict[type[BaseModel], list[str]] = {
     ComposeRestart: ["servers.gpu-2.restart"],
     SystemdRestart: ["servers.gpu-3.restart"],
     CommandRestart: ["servers.gpu-4.restart"],
+    Gateway: ["gateway"],
+    Endpoint: ["endpoints.chat"],
+    Backend: ["endpoints.chat.backends.gpu-1"],
+    Candidate: ["endpoints.chat.candidates.next"],
 }
 
 

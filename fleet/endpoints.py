@@ -1,0 +1,166 @@
+"""Endpoints as the gateway serves them: backends, candidates, and the sample that each is sent."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from fleet.addresses import host_and_port
+from fleet.durations import Duration, parse, within
+from fleet.policy import STRICT
+from fleet.refusal import Refusal, refusal
+from fleet.sizes import Size, parse_size, size_within
+from fleet.sources import SecretRef, checked_url
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+
+#: The first parts of the gateway's own paths, behind which a name of a server or candidate stands.
+BACKENDS, CANDIDATES = "/backends", "/candidates"
+
+#: The paths of the OpenAI-compatible APIs that ask a model for something, and change nothing.
+MIRRORED_PATHS = (
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/messages",
+    "/v1/rerank",
+    "/v1/responses",
+)
+
+_Name = Annotated[str, Field(pattern=NAME)]
+
+
+def _base_url(url: str) -> str:
+    checked_url(url, ("http",), 'token = { env = "VARIABLE" } for a candidate')
+    parts = urlsplit(url)
+    if parts.query or parts.fragment:
+        raise refusal("the base URL has a query or fragment", "write http://HOST:PORT, or a path")
+    if not url.isascii() or re.search(r"[\s\x00-\x1f\x7f]", url):
+        raise refusal("the base URL has a character that has no place there", "remove it")
+    return url.rstrip("/")
+
+
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
+
+
+def _path(path: str) -> str:
+    if not re.fullmatch(r"/[A-Za-z0-9._~/-]*", path) or "//" in path:
+        raise refusal("is no path", 'write one that begins with "/", like "/" or "/chat"')
+    first = path.rstrip("/")
+    if any(first == own or first.startswith(f"{own}/") for own in (BACKENDS, CANDIDATES)):
+        raise refusal(f"{path} is the gateway's own", "choose another path")
+    return first or "/"
+
+
+Path = Annotated[str, AfterValidator(_path)]
+
+
+def _sample_by(by: str) -> str:
+    if by == "request" or re.fullmatch(r"header:[A-Za-z0-9_-]{1,100}", by):
+        return by
+    raise refusal(
+        "is no key of a sample", 'write "request", or "header:NAME", like "header:X-Session-Id"'
+    )
+
+
+class Backend(BaseModel):
+    """A server of the fleet that answers production requests, under its base URL."""
+
+    model_config = STRICT
+
+    url: BaseUrl
+
+
+class Candidate(BaseModel):
+    """What may replace the backends one day. It is sent a sample, and its answers thrown away.
+
+    ``sample`` is in percent. ``buffer`` bounds what one mirrored request may lag behind production;
+    ``answer_limit`` and ``timeout`` bound its answer.
+    """
+
+    model_config = STRICT
+
+    url: BaseUrl
+    sample: float = Field(default=0, ge=0, le=100)
+    token: SecretRef | None = None
+    forward_authorization: bool = False
+    buffer: Annotated[Size, size_within("256KiB", "1GiB")] = parse_size("1MiB")
+    answer_limit: Annotated[Size, size_within("1KiB", "1GiB")] = parse_size("64MiB")
+    timeout: Annotated[Duration, within("1ms", "1d")] = parse("10m")
+    max_in_flight: int = Field(default=100, ge=1, le=10_000, strict=True)
+
+
+class Endpoint(BaseModel):
+    """One public path with the servers behind it. At most 5 candidates: each is sent a copy."""
+
+    model_config = STRICT
+
+    path: Path = "/"
+    backends: dict[_Name, Backend] = Field(min_length=1, max_length=500)
+    candidates: dict[_Name, Candidate] = Field(default={}, max_length=5)
+    sample_by: Annotated[str, AfterValidator(_sample_by)] = "request"
+    mirrored_paths: tuple[str, ...] = MIRRORED_PATHS
+    client_gone: Literal["cancel", "run_dry"] = "cancel"
+
+
+def _address(address: str) -> str:
+    try:
+        host_and_port(address)
+    except ValueError as problem:
+        raise refusal(str(problem), "write the address and a port") from None
+    return address
+
+
+Address = Annotated[str, AfterValidator(_address)]
+
+
+class Gateway(BaseModel):
+    """One gateway process: where it listens, and its bounds."""
+
+    model_config = STRICT
+
+    listen: Address = "127.0.0.1:8080"
+    admin: Address = "127.0.0.1:9465"
+    mirror_budget: Annotated[Size, size_within("1MiB", "64GiB")] = parse_size("64MiB")
+    max_clients: int = Field(default=4096, ge=1, le=60_000, strict=True)
+    max_head: Annotated[Size, size_within("1KiB", "1MiB")] = parse_size("64KiB")
+    max_body: Annotated[Size, size_within("1KiB", "64GiB")] = parse_size("64MiB")
+    replay: Annotated[Size, size_within("0B", "64MiB")] = parse_size("1MiB")
+    head_timeout: Annotated[Duration, within("100ms", "10m")] = parse("15s")
+    body_timeout: Annotated[Duration, within("100ms", "1h")] = parse("60s")
+    keep_alive: Annotated[Duration, within("100ms", "1h")] = parse("75s")
+    stall_timeout: Annotated[Duration, within("100ms", "1h")] = parse("2m")
+    connect_timeout: Annotated[Duration, within("10ms", "5m")] = parse("5s")
+    answer_timeout: Annotated[Duration, within("100ms", "1d")] = parse("10m")
+    chunk_timeout: Annotated[Duration, within("100ms", "1d")] = parse("5m")
+    backend_keep_alive: Annotated[Duration, within("100ms", "1h")] = parse("4s")
+    graceful_shutdown: Annotated[Duration, within("0s", "1h")] = parse("30s")
+
+
+def contradictions(endpoints: Mapping[str, Endpoint], servers: set[str]) -> Iterator[Refusal]:
+    """What is wrong between endpoints that are each good; ``servers`` are those of the fleet."""
+    paths: dict[str, str] = {}
+    urls: dict[str, tuple[str, str]] = {}
+    candidates: dict[str, str] = {}
+    for name, endpoint in endpoints.items():
+        first = paths.setdefault(endpoint.path, name)
+        if first != name:
+            message = f"{endpoint.path} is the path of endpoints.{first} already"
+            yield Refusal(("endpoints", name, "path"), message, "choose another path")
+        for server, backend in endpoint.backends.items():
+            at = ("endpoints", name, "backends", server)
+            if server not in servers:
+                remedy = f"add [servers.{server}], or name a server of the fleet"
+                yield Refusal(at, f"there is no [servers.{server}]", remedy)
+            other, url = urls.setdefault(server, (name, backend.url))
+            if url != backend.url:
+                message = f"is another URL than in endpoints.{other}, for one server"
+                yield Refusal((*at, "url"), message, "write the same in both")
+        for candidate in endpoint.candidates:
+            other = candidates.setdefault(candidate, name)
+            if other != name:
+                message = f"is the name of a candidate of endpoints.{other} already"
+                remedy = "choose another name: it has a URL of its own"
+                yield Refusal(("endpoints", name, "candidates", candidate), message, remedy)

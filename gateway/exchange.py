@@ -1,0 +1,373 @@
+"""One request of a client: to a backend, and the answer back, both as they come.
+
+As long as nothing of an answer has been passed on, and all of the body that was read is still kept,
+the request moves once to another backend where its own refuses it or dies.
+"""
+
+import asyncio
+import time
+from typing import Protocol
+
+from gateway.bodies import chunk
+from gateway.core import Core, Tee
+from gateway.faults import Fault, Refused
+from gateway.heads import AnswerHead, RequestHead
+from gateway.outbound import Outbound, hand_over
+from gateway.pool import Address
+from gateway.routing import Backend, Route
+from gateway.tally import Who
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LAST = b"0\r\n\r\n"
+
+
+class Client(Protocol):
+    """The connection on which a request came."""
+
+    blocked: bool
+
+    def send(self, parts: list[bytes]) -> None: ...
+    def hold(self, held: bool) -> None: ...
+    def refuse(self, fault: Fault, message: str) -> None: ...
+    def over(self, *, keep: bool) -> None: ...
+    def break_off(self) -> None: ...
+
+
+class Exchange:
+    """``client`` calls ``on_request_*`` and ``flush``; the backend's connection the rest."""
+
+    def __init__(self, core: Core, client: Client, head: RequestHead, route: Route) -> None:
+        self.head = head
+        self.route = route
+        self.request_done = False
+        self.answering = False
+        self._core = core
+        self._client: Client | None = client
+        self._backend: Backend | None = None
+        self._connection: Outbound | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._tried: list[Backend] = []
+        self._redialled = False
+        self._replay: list[bytes] | None = []
+        self._replay_bytes = 0
+        self._out: list[bytes] = []
+        self._down: list[bytes] = []
+        self._down_chunked = False
+        self._passed_on = False
+        self._keep = head.keep_alive
+        self._status = 0
+        self._began = time.monotonic()
+        self._first: float | None = None
+        self._touched = core.sweeper.now
+        self._trailers = b""
+        self._dry_until = 0.0
+        self._tee: Tee | None = None
+
+    # --- the request -------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Choose a backend and turn to it.
+
+        Raises:
+            Refused: there is none.
+        """
+        backend = self.route.choose(self._core.sweeper.now)
+        if backend is None:
+            raise Refused(Fault.NO_BACKEND, "no backend takes requests at the moment: all drain")
+        if self._core.mirroring is not None and self.route.mirrored:
+            self._tee = self._core.mirroring.tee(self.head, self.route)
+        self._dispatch(backend)
+
+    def on_request_body(self, data: bytes) -> None:
+        self._touched = self._core.sweeper.now
+        if self._replay is not None:
+            self._keep_for_another(data)
+        if self._connection is not None:
+            self._out.append(chunk(data) if self.head.chunked else data)
+        if self._tee is not None:
+            self._tee.body(data)
+
+    def on_request_end(self, trailers: bytes) -> None:
+        self.request_done = True
+        self._touched = self._core.sweeper.now
+        self._trailers = trailers
+        if self._connection is not None and self.head.chunked:
+            self._out.append(self._last())
+        if self._tee is not None:
+            self._tee.end(trailers)
+
+    def flush(self) -> None:
+        """Hand what was read to the backend, in one go."""
+        if self._out and self._connection is not None:
+            out, self._out = self._out, []
+            hand_over(self._connection.transport, out)
+
+    def _last(self) -> bytes:
+        return b"0\r\n" + self._trailers + b"\r\n" if self._trailers else _LAST
+
+    def _keep_for_another(self, data: bytes) -> None:
+        assert self._replay is not None
+        self._replay.append(data)
+        self._replay_bytes += len(data)
+        if self._replay_bytes > self._core.limits.replay:
+            if self._connection is not None:
+                self._replay = None
+            elif self._client is not None:
+                self._client.hold(True)
+
+    # --- the backend -------------------------------------------------------------------------
+
+    def _dispatch(self, backend: Backend, *, afresh: bool = False) -> None:
+        self._backend = backend
+        backend.in_flight += 1
+        connection = None if afresh else backend.pool.take()
+        if connection is not None:
+            self._attach(connection)
+        else:
+            self._connecting = self._core.loop.create_task(self._connect(backend))
+
+    async def _connect(self, backend: Backend) -> None:
+        try:
+            connection = await backend.pool.connect()
+        except OSError as problem:
+            self._connecting = None
+            backend.resting_until = self._core.sweeper.now + self._core.limits.rest
+            why = "took too long" if isinstance(problem, TimeoutError) else "failed"
+            self.on_lost(Fault.BACKEND_UNREACHABLE, f"the connection to the backend {why}")
+            return
+        self._connecting = None
+        backend.resting_until = 0.0
+        self._attach(connection)
+        self.flush()
+
+    def _attach(self, connection: Outbound) -> None:
+        head = self.head
+        connection.begin(self, to_head=head.is_head)
+        self._connection = connection
+        self._touched = self._core.sweeper.now
+        assert self._backend is not None
+        self._out = [request_bytes(head, self._backend.pool.address, self.route.prefix)]
+        for part in self._replay or ():
+            self._out.append(chunk(part) if head.chunked else part)
+        if self.request_done and head.chunked:
+            self._out.append(self._last())
+        if self._replay_bytes > self._core.limits.replay:
+            self._replay = None
+        if self._client is not None:
+            self._client.hold(False)
+            if self._client.blocked:
+                connection.transport.pause_reading()
+
+    def on_blocked(self) -> None:
+        if self._client is not None and not self.request_done:
+            self._client.hold(True)
+
+    def on_ready(self) -> None:
+        self._touched = self._core.sweeper.now
+        if self._client is not None:
+            self._client.hold(False)
+
+    def on_lost(self, fault: Fault, message: str) -> None:
+        """The backend did not take the request, died, or broke HTTP."""
+        connection, backend = self._connection, self._backend
+        assert backend is not None
+        self._connection = None
+        self._out = []
+        backend.in_flight -= 1
+        if self.answering or self._client is None:
+            self._fail(fault, message)
+            return
+        if fault is Fault.BACKEND_BROKEN or self._replay is None:
+            self._fail(fault, message)
+            return
+        unheard = connection is not None and connection.reused and not connection.heard
+        if unheard and not self._redialled:
+            # The backend closed an idle connection at the moment that we used it: no fault of its.
+            self._redialled = True
+            self._dispatch(backend, afresh=True)
+            return
+        self._tried.append(backend)
+        other = self.route.choose(self._core.sweeper.now, self._tried)
+        if other is None or len(self._tried) > 1:
+            self._fail(fault, message)
+            return
+        self._core.tally.moved[self.route.endpoint] += 1
+        self._dispatch(other)
+        self.flush()
+
+    # --- the answer --------------------------------------------------------------------------
+
+    def on_interim(self, status: int) -> None:
+        if status == 100 and self.head.expects and self._client is not None:
+            self._client.send([CONTINUE])
+
+    def on_answer_head(self, head: AnswerHead) -> None:
+        self._touched = self._core.sweeper.now
+        self.answering = True
+        self._replay = None
+        self._status = head.status
+        if not self.request_done:
+            self._keep = False
+            if self._tee is not None and head.status >= 400:
+                self._tee.rejected()
+                self._tee = None
+        if self._client is None:
+            return
+        old = self.head.version == "1.0"
+        framing = b""
+        if head.has_no_body(self.head.is_head):
+            if head.length is not None and head.status != 204:
+                framing = b"Content-Length: %d\r\n" % head.length
+        elif head.length is not None:
+            framing = b"Content-Length: %d\r\n" % head.length
+        elif old:
+            self._keep = False
+        else:
+            self._down_chunked = True
+            framing = b"Transfer-Encoding: chunked\r\n"
+        if not self._keep or self._core.stopping:
+            self._keep = False
+            framing += b"Connection: close\r\n"
+        elif old:
+            framing += b"Connection: keep-alive\r\n"
+        self._down.append(
+            b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (head.status, head.reason, head.forwarded, framing)
+        )
+
+    def on_answer_body(self, data: bytes) -> None:
+        self._touched = self._core.sweeper.now
+        if self._first is None:
+            self._first = time.monotonic()
+        if self._client is not None:
+            self._down.append(chunk(data) if self._down_chunked else data)
+
+    def on_answer_read(self) -> None:
+        if self._down and self._client is not None:
+            down, self._down = self._down, []
+            self._passed_on = True
+            self._client.send(down)
+
+    def on_answer_end(self, trailers: bytes) -> None:
+        if self._down_chunked and self._client is not None:
+            self._down.append(b"0\r\n" + trailers + b"\r\n" if trailers else _LAST)
+        self.on_answer_read()
+        connection, backend = self._connection, self._backend
+        assert connection is not None
+        assert backend is not None
+        self._connection = None
+        if self.request_done and not self._out:
+            backend.pool.give(connection)
+        else:
+            connection.abort()
+        backend.in_flight -= 1
+        self._count(backend)
+        self._end()
+        if self._client is not None:
+            client, self._client = self._client, None
+            client.over(keep=self._keep and self.request_done)
+
+    def _count(self, backend: Backend) -> None:
+        first = self._first - self._began if self._first is not None else None
+        series = self._core.tally.of(Who(self.route.endpoint, backend.name, self.route.role))
+        series.ended(self._status, first, time.monotonic() - self._began)
+
+    # --- how it ends otherwise ---------------------------------------------------------------
+
+    def client_blocked(self, blocked: bool) -> None:
+        self._touched = self._core.sweeper.now
+        if self._connection is not None:
+            if blocked:
+                self._connection.transport.pause_reading()
+            else:
+                self._connection.transport.resume_reading()
+
+    def client_gone(self) -> None:
+        """Cancel the backend's work for nobody; or, where told so, let the answer run dry."""
+        self._client = None
+        self._down = []
+        self._core.tally.faults[self.route.endpoint, Fault.CLIENT_GONE] += 1
+        if self._tee is not None:
+            self._tee.aborted()
+            self._tee = None
+        if self.route.runs_dry and self.request_done and self._connection is not None:
+            self._connection.transport.resume_reading()
+            self._dry_until = self._core.sweeper.now + self._core.limits.answer_within
+            self._core.dry.add(self)
+            self._core.sweeper.watch(self)
+        else:
+            self.cancel()
+
+    def give_up(self, fault: Fault, message: str) -> None:
+        """End it by our own decision: the client is told as far as it still can be."""
+        self.cancel()
+        self._fail(fault, message)
+
+    def cancel(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        elif self._connection is not None:
+            self._connection.abort()
+            self._connection = None
+        else:
+            return
+        if self._backend is not None:
+            self._backend.in_flight -= 1
+
+    def _fail(self, fault: Fault, message: str) -> None:
+        self._end()
+        client, self._client = self._client, None
+        if client is None:
+            return
+        self._core.tally.faults[self.route.endpoint, fault] += 1
+        if self._passed_on:
+            client.break_off()
+        else:
+            client.refuse(fault, message)
+
+    def _end(self) -> None:
+        if self._tee is not None:
+            if not self.request_done:
+                self._tee.rejected()
+            self._tee = None
+        self._core.dry.discard(self)
+        self._core.sweeper.forget(self)
+
+    def sweep(self, now: float) -> None:
+        limits, idle = self._core.limits, now - self._touched
+        if self._client is None:
+            if now > self._dry_until or idle > limits.answer_idle:
+                self.cancel()
+                self._end()
+        elif self._client.blocked:
+            if idle > limits.client_stall:
+                self.give_up(Fault.CLIENT_STALLED, "")
+        elif not self.request_done and not self.answering and not self._waits_for_backend():
+            if idle > limits.body_idle:
+                self.give_up(Fault.CLIENT_TOO_SLOW, "the body of the request took too long")
+        elif idle > (limits.answer_idle if self.answering else limits.answer_within):
+            self.give_up(Fault.BACKEND_TIMEOUT, "the backend did not answer in time")
+
+    def _waits_for_backend(self) -> bool:
+        return self._connection is None or self._connection.blocked
+
+
+def request_bytes(head: RequestHead, to: Address, prefix: bytes) -> bytes:
+    """The head as a backend gets it: its own host, the framing that was decided here."""
+    target = to.path + (head.target[len(prefix) :] or b"/")
+    if not target.startswith(b"/"):
+        target = b"/" + target
+    framing = b""
+    if head.chunked:
+        framing = b"Transfer-Encoding: chunked\r\n"
+    elif head.length or head.method in (b"POST", b"PUT", b"PATCH"):
+        framing = b"Content-Length: %d\r\n" % (head.length or 0)
+    if head.expects:
+        framing += b"Expect: 100-continue\r\n"
+    return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b\r\n" % (
+        head.method,
+        target,
+        to.authority,
+        head.forwarded,
+        framing,
+    )

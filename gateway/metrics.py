@@ -1,0 +1,109 @@
+"""What ``/metrics`` of a gateway shows, in Prometheus' words.
+
+The ``role`` keeps what is mirrored (``mirror``) and what is sent to one server by its own URL
+(``direct``) out of production's figures.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from gateway.core import Core
+from gateway.tally import BUCKETS, Durations, Who
+
+_WHO = ("endpoint", "server", "role")
+
+
+class Metrics(Collector):
+    """Read from any thread: all that is read are numbers that only grow, or are replaced."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """The page and its content type, as the ``Accept`` header wants it."""
+        encode, kind = choose_encoder(accept)
+        return encode(self._registry), kind
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._requests()
+        yield from self._present()
+        yield from self._counters()
+
+    def _requests(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "steady_gateway_requests",
+            "Answers that were passed on, or of a mirror read, to their end.",
+            labels=[*_WHO, "status"],
+        )
+        first = HistogramMetricFamily(
+            "steady_gateway_time_to_first_chunk_seconds",
+            "From the head of a request to the first bytes of its answer's body.",
+            labels=_WHO,
+        )
+        whole = HistogramMetricFamily(
+            "steady_gateway_request_duration_seconds",
+            "From the head of a request to the end of its answer.",
+            labels=_WHO,
+        )
+        for who, series in list(self._core.tally.series.items()):
+            for hundreds, count in sorted(series.statuses.items()):
+                requests.add_metric([*who, f"{hundreds}xx"], count)
+            _add(first, who, series.first)
+            _add(whole, who, series.whole)
+        yield from (requests, first, whole)
+
+    def _present(self) -> Iterator[Metric]:
+        core = self._core
+        in_flight = GaugeMetricFamily(
+            "steady_gateway_in_flight", "Requests that a server has now.", labels=["server"]
+        )
+        drained = GaugeMetricFamily(
+            "steady_gateway_drained", "1 while a backend is sent nothing.", labels=["server"]
+        )
+        for name, backend in core.router.backends.items():
+            in_flight.add_metric([name], backend.in_flight)
+            drained.add_metric([name], backend.drained_until > core.sweeper.now)
+        clients = GaugeMetricFamily(
+            "steady_gateway_client_connections", "Open connections of clients.", len(core.clients)
+        )
+        yield from (in_flight, drained, clients)
+
+    def _counters(self) -> Iterator[Metric]:
+        tally = self._core.tally
+        faults = CounterMetricFamily(
+            "steady_gateway_errors",
+            "Requests that did not get the whole answer of a backend, by kind.",
+            labels=["endpoint", "kind"],
+        )
+        for (endpoint, kind), count in list(tally.faults.items()):
+            faults.add_metric([endpoint, kind], count)
+        moved = CounterMetricFamily(
+            "steady_gateway_moved",
+            "Requests that were sent to another backend before an answer began.",
+            labels=["endpoint"],
+        )
+        for endpoint, count in list(tally.moved.items()):
+            moved.add_metric([endpoint], count)
+        yield from (faults, moved)
+
+
+def _add(family: HistogramMetricFamily, who: Who, durations: Durations) -> None:
+    counts = list(durations.counts)
+    total, buckets = 0, []
+    for bound, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
+        total += count
+        buckets.append((bound, float(total)))
+    family.add_metric(list(who), buckets, durations.total)

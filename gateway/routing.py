@@ -1,0 +1,134 @@
+"""Where a request goes: to the backend of its endpoint that has the fewest in flight.
+
+A drained backend gets none, until its lease expires. One that could not be reached a moment ago is
+asked last: with nothing in flight it would be chosen again and again.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from fleet.endpoints import BACKENDS, CANDIDATES, Endpoint
+from gateway.limits import Limits
+from gateway.pool import Address, Pool
+from gateway.sweeper import Sweeper
+
+Role = str
+PRODUCTION, DIRECT, MIRROR = "production", "direct", "mirror"
+
+
+class Backend:
+    """A server, and what this process has in flight there."""
+
+    __slots__ = ("drained_until", "in_flight", "name", "pool", "resting_until")
+
+    def __init__(self, name: str, pool: Pool) -> None:
+        self.name = name
+        self.pool = pool
+        self.in_flight = 0
+        self.resting_until = 0.0
+        self.drained_until = 0.0
+
+
+class Route:
+    """What a path leads to. ``prefix`` is cut off the target before it is passed on.
+
+    ``mirrored`` are the paths, without query, that may be mirrored; none on the routes to one
+    server.
+    """
+
+    mirrored: frozenset[bytes] = frozenset()
+    runs_dry = False
+
+    def __init__(
+        self, endpoint: str, role: Role, prefix: bytes, backends: Iterable[Backend]
+    ) -> None:
+        self.endpoint = endpoint
+        self.role = role
+        self.prefix = prefix
+        self.backends = tuple(backends)
+        self._turn = 0
+
+    def choose(self, now: float, but: Collection[Backend] = ()) -> Backend | None:
+        """The least busy of those that may be asked; in turn where several are.
+
+        The routes to one server lead there also while it is drained: a health check must.
+        """
+        if len(self.backends) == 1 and not but:
+            only = self.backends[0]
+            return only if self.role == DIRECT or only.drained_until <= now else None
+        best: Backend | None = None
+        best_rank: tuple[bool, int] = (True, 0)
+        count = len(self.backends)
+        self._turn = (self._turn + 1) % count
+        for number in range(count):
+            each = self.backends[(self._turn + number) % count]
+            if each in but or (each.drained_until > now and self.role != DIRECT):
+                continue
+            rank = (each.resting_until > now, each.in_flight)
+            if best is None or rank < best_rank:
+                best, best_rank = each, rank
+        return best
+
+
+class Router:
+    """Every route of a gateway, and its backends by the name of their server."""
+
+    def __init__(self, endpoints: Mapping[str, Endpoint], limits: Limits, sweeper: Sweeper) -> None:
+        self.backends: dict[str, Backend] = {}
+        self._direct: dict[bytes, Route] = {}
+        self._public: list[tuple[bytes, Route]] = []
+
+        def backend(name: str, url: str) -> Backend:
+            return Backend(name, Pool(Address.of(url), limits, sweeper))
+
+        for name, endpoint in endpoints.items():
+            for server, spec in endpoint.backends.items():
+                if server not in self.backends:
+                    self.backends[server] = backend(server, spec.url)
+                prefix = f"{BACKENDS}/{server}".encode()
+                one = [self.backends[server]]
+                self._direct.setdefault(prefix, Route(name, DIRECT, prefix, one))
+            for candidate, kept in endpoint.candidates.items():
+                prefix = f"{CANDIDATES}/{candidate}".encode()
+                # A pool of its own, so that these never wait for, or take from, what is mirrored.
+                one = [backend(candidate, kept.url)]
+                self._direct[prefix] = Route(name, DIRECT, prefix, one)
+            prefix = endpoint.path.rstrip("/").encode()
+            behind = [self.backends[server] for server in endpoint.backends]
+            route = Route(name, PRODUCTION, prefix, behind)
+            route.mirrored = frozenset(prefix + path.encode() for path in endpoint.mirrored_paths)
+            route.runs_dry = endpoint.client_gone == "run_dry"
+            self._public.append((prefix, route))
+        self._public.sort(key=lambda each: len(each[0]), reverse=True)
+
+    def find(self, path: bytes) -> Route | None:
+        """The route of a path: of a single server, else of the longest public path that fits."""
+        if path.startswith((b"/backends/", b"/candidates/")):
+            return self._direct.get(b"/".join(path.split(b"/", 3)[:3]))
+        for prefix, route in self._public:
+            if path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] in (b"/", b""):
+                return route
+        return None
+
+    def routes(self) -> list[Route]:
+        return [*(route for _, route in self._public), *self._direct.values()]
+
+    def drain(self, server: str, until: float) -> None:
+        """Send nothing more to a server until that moment of the monotonic clock.
+
+        Raises:
+            KeyError: there is no such backend.
+        """
+        self.backends[server].drained_until = until
+
+    def undrain(self, server: str) -> None:
+        """Send to it again.
+
+        Raises:
+            KeyError: there is no such backend.
+        """
+        self.backends[server].drained_until = 0.0
+
+    def close(self) -> None:
+        for route in self.routes():
+            for each in route.backends:
+                each.pool.close()

@@ -1,0 +1,65 @@
+"""The gateway of one process: it listens, and stops without dropping what is in flight."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+from fleet.endpoints import Endpoint
+from gateway.core import Core
+from gateway.inbound import Inbound
+from gateway.limits import Limits
+from gateway.routing import Router
+from gateway.sweeper import Sweeper
+from gateway.tally import Tally
+
+_ABORT_WITHIN = 5.0
+
+
+class Gateway:
+    """Serves the endpoints from ``start`` to ``stop``; one for each event loop."""
+
+    def __init__(self, endpoints: Mapping[str, Endpoint], limits: Limits) -> None:
+        loop = asyncio.get_running_loop()
+        sweeper = Sweeper(loop)
+        self.core = Core(
+            loop=loop,
+            limits=limits,
+            sweeper=sweeper,
+            router=Router(endpoints, limits, sweeper),
+            tally=Tally(),
+        )
+        self._servers: list[asyncio.Server] = []
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and give the port.
+
+        Raises:
+            OSError: the address can't be listened on.
+        """
+        core = self.core
+        server = await core.loop.create_server(lambda: Inbound(core), host, port, backlog=1024)
+        core.sweeper.start()
+        self._servers.append(server)
+        found: int = server.sockets[0].getsockname()[1]
+        return found
+
+    async def stop(self) -> None:
+        """Stop accepting, finish what is in flight within the limit, then end the rest."""
+        core = self.core
+        core.stopping = True
+        for server in self._servers:
+            server.close()
+        with suppress(TimeoutError):
+            await self._emptied(core.limits.finish_within)
+        for exchange in tuple(core.dry):
+            exchange.cancel()
+        for client in tuple(core.clients):
+            client.transport.abort()
+        await self._emptied(_ABORT_WITHIN)
+        core.router.close()
+        core.sweeper.stop()
+
+    async def _emptied(self, within: float) -> None:
+        if self.core.clients:
+            async with asyncio.timeout(within):
+                await self.core.empty.wait()

@@ -1,0 +1,89 @@
+"""A gateway in the test's own event loop, on a free port, before backends of the test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from fleet.endpoints import Endpoint
+from fleet.endpoints import Gateway as Settings
+from gateway.core import Core
+from gateway.faults import Fault
+from gateway.limits import limits
+from gateway.metrics import Metrics
+from gateway.server import Gateway
+
+#: For every wait of a test that ends much sooner where all is well.
+PATIENCE = 20.0
+
+
+@dataclass
+class Serving:
+    gateway: Gateway
+    port: int
+    client: httpx.AsyncClient
+
+    @property
+    def core(self) -> Core:
+        return self.gateway.core
+
+    def faults(self, kind: Fault, endpoint: str = "chat") -> int:
+        return self.core.tally.faults[endpoint, kind]
+
+    def metrics(self) -> str:
+        return Metrics(self.core).render("text/plain")[0].decode()
+
+    async def raw(self, data: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(data)
+        return reader, writer
+
+    async def said(self, data: bytes) -> bytes:
+        """All that is answered to some bytes, until the gateway closes the connection."""
+        reader, writer = await self.raw(data)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await reader.read()
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(
+    *urls: str,
+    candidates: Mapping[str, Mapping[str, Any]] | None = None,
+    endpoint: Mapping[str, Any] | None = None,
+    **settings: Any,
+) -> AsyncIterator[Serving]:
+    """Serve one endpoint, ``chat``, at ``/``; its backends are ``gpu-1``, ``gpu-2`` and so on."""
+    spec = {
+        "backends": {f"gpu-{number}": {"url": url} for number, url in enumerate(urls, 1)},
+        "candidates": candidates or {},
+        **(endpoint or {}),
+    }
+    settings = {"graceful_shutdown": "0s", **settings}
+    bounds = limits(Settings.model_validate(settings))
+    gateway = Gateway({"chat": Endpoint.model_validate(spec)}, bounds)
+    port = await gateway.start("127.0.0.1", 0)
+    base = f"http://127.0.0.1:{port}"
+    async with httpx.AsyncClient(
+        base_url=base, timeout=PATIENCE, trust_env=False, verify=False
+    ) as client:
+        try:
+            yield Serving(gateway, port, client)
+        finally:
+            await gateway.stop()
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Wait until something has come true.
+
+    Raises:
+        TimeoutError: it did not.
+    """
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            await asyncio.sleep(0.005)

@@ -1,0 +1,71 @@
+"""``steady gateway``: the data plane as a process of its own. It needs no Temporal."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from fleet.addresses import host_and_port
+from fleet.config import Fleet
+from gateway.core import Core
+from gateway.limits import limits
+from gateway.metrics import Metrics
+from gateway.server import Gateway
+from worker.errors import SettingError, SetupError
+from worker.listener import Pages, listening
+from worker.loading import load
+from worker.logs import set_up_logging
+from worker.settings import Settings
+from worker.stopping import stop_event
+from worker.vitals import Health
+
+_log = structlog.get_logger(__name__)
+
+#: The event loop ticks ten times a second; so long without a tick is a fault.
+_STANDS_STILL = 5.0
+
+
+def run_gateway(path: Path, settings: Settings) -> int:
+    """Serve the endpoints of a fleet file until SIGTERM or SIGINT, and return 0.
+
+    Raises:
+        FleetFileError: the file has mistakes.
+        SettingError: it has no endpoints, or a secret that it names can't be read.
+        SetupError: an address can't be listened on.
+    """
+    fleet = load(path, files_are_here=False)
+    if not fleet.endpoints:
+        raise SettingError(f"{path} has no endpoints: add one, beginning with [endpoints.NAME]")
+    set_up_logging(settings)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(fleet))
+
+
+async def _serve(fleet: Fleet) -> int:
+    bounds = limits(fleet.gateway)
+    gateway = Gateway(fleet.endpoints, bounds)
+    with stop_event() as told_to_stop:
+        try:
+            await gateway.start(*host_and_port(fleet.gateway.listen))
+        except OSError as problem:
+            why = (problem.strerror or str(problem)).lower()
+            where = f"gateway.listen = {fleet.gateway.listen}"
+            raise SetupError(f"can't listen at {where} ({why})") from None
+        pages = Pages(lambda: _health(gateway.core), Metrics(gateway.core).render)
+        with listening(fleet.gateway.admin, pages, see="gateway.admin"):
+            _log.info("serving", listen=fleet.gateway.listen, admin=fleet.gateway.admin)
+            await told_to_stop.wait()
+            _log.info("stopping", in_flight=len(gateway.core.clients))
+            await gateway.stop()
+    _log.info("stopped")
+    return 0
+
+
+def _health(core: Core) -> Health:
+    still = time.monotonic() - core.sweeper.now
+    why = ["the gateway is stopping"] if core.stopping else []
+    if still > _STANDS_STILL:
+        why.append(f"the event loop has stood still for {still:.0f} s")
+    return Health(why, {"loop": round(still, 1)})
