@@ -93,13 +93,13 @@ class Candidate(BaseModel):
 
 
 class Endpoint(BaseModel):
-    """One public path with the servers behind it. At most 5 candidates: each is sent a copy."""
+    """One public path with the servers behind it. At most 10 candidates."""
 
     model_config = STRICT
 
     path: Path = "/"
     backends: dict[_Name, Backend] = Field(min_length=1, max_length=500)
-    candidates: dict[_Name, Candidate] = Field(default={}, max_length=5)
+    candidates: dict[_Name, Candidate] = Field(default={}, max_length=10)
     sample_by: Annotated[str, AfterValidator(_sample_by)] = "request"
     mirrored_paths: tuple[str, ...] = MIRRORED_PATHS
     client_gone: Literal["cancel", "run_dry"] = "cancel"

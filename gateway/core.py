@@ -24,6 +24,9 @@ class Mirroring(Protocol):
     def tee(self, head: RequestHead, route: Route) -> Tee | None:
         """The mirrors of a request, decided by its head; none where it has none."""
 
+    def is_loop(self, head: RequestHead) -> bool:
+        """Whether it is a mirrored request of this process."""
+
 
 @dataclass
 class Core:

@@ -17,6 +17,7 @@ class Fault(StrEnum):
     NO_SUCH_ROUTE = "no_such_route"
     UNSUPPORTED = "unsupported"
     UPGRADE_REFUSED = "upgrade_refused"
+    LOOP = "loop"
     TOO_MANY_CLIENTS = "too_many_clients"
     NO_BACKEND = "no_backend"
     BACKEND_UNREACHABLE = "backend_unreachable"
@@ -45,6 +46,7 @@ _FORMS = {
     Fault.NO_SUCH_ROUTE: _Form(404, "Not Found", _INVALID),
     Fault.UNSUPPORTED: _Form(501, "Not Implemented", _INVALID),
     Fault.UPGRADE_REFUSED: _Form(501, "Not Implemented", _INVALID),
+    Fault.LOOP: _Form(508, "Loop Detected", _INVALID),
     Fault.TOO_MANY_CLIENTS: _Form(503, "Service Unavailable", _SERVER, 1),
     Fault.NO_BACKEND: _Form(503, "Service Unavailable", _SERVER, 5),
     Fault.BACKEND_UNREACHABLE: _Form(503, "Service Unavailable", _SERVER, 5),

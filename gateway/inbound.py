@@ -118,6 +118,8 @@ class Inbound(asyncio.Protocol):
         if head.upgrade and head.upgrade != b"h2c":
             name = head.upgrade.decode("latin-1")[:40]
             raise Refused(Fault.UPGRADE_REFUSED, f"an upgrade to {name} is not served here")
+        if head.marked is not None and core.mirroring is not None and core.mirroring.is_loop(head):
+            raise Refused(Fault.LOOP, "a candidate's URL leads back to this gateway")
         if (head.length or 0) > core.limits.body:
             raise Refused(Fault.BODY_TOO_LARGE, f"the body is over {core.limits.body} bytes")
         route = core.router.find(head.path)

@@ -18,6 +18,8 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from gateway.core import Core
+from gateway.mirror import Result
+from gateway.mirroring import Mirrors
 from gateway.tally import BUCKETS, Durations, Who
 
 _WHO = ("endpoint", "server", "role")
@@ -26,8 +28,9 @@ _WHO = ("endpoint", "server", "role")
 class Metrics(Collector):
     """Read from any thread: all that is read are numbers that only grow, or are replaced."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, mirrors: Mirrors) -> None:
         self._core = core
+        self._mirrors = mirrors
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -41,6 +44,7 @@ class Metrics(Collector):
         yield from self._requests()
         yield from self._present()
         yield from self._counters()
+        yield from self._of_mirrors()
 
     def _requests(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
@@ -98,6 +102,49 @@ class Metrics(Collector):
         for endpoint, count in list(tally.moved.items()):
             moved.add_metric([endpoint], count)
         yield from (faults, moved)
+
+    def _of_mirrors(self) -> Iterator[Metric]:
+        tally, budget = self._core.tally, self._mirrors.budget
+        results = CounterMetricFamily(
+            "steady_gateway_mirror_results",
+            "Mirrored requests that ended, by what became of them.",
+            labels=["endpoint", "candidate", "result"],
+        )
+        in_flight = GaugeMetricFamily(
+            "steady_gateway_mirrors_in_flight",
+            "Mirrored requests that a candidate has now.",
+            labels=["endpoint", "candidate"],
+        )
+        sample = GaugeMetricFamily(
+            "steady_gateway_sample_percent",
+            "The share of requests that a candidate is sent, and the key by which it is taken.",
+            labels=["endpoint", "candidate", "by"],
+        )
+        for endpoint, targets in self._mirrors.targets.items():
+            for target in targets:
+                at = [endpoint, target.name]
+                in_flight.add_metric(at, target.in_flight)
+                sample.add_metric([*at, self._mirrors.sampled_by(endpoint)], target.spec.sample)
+                for result in Result:
+                    count = tally.results[endpoint, target.name, result]
+                    results.add_metric([*at, result], count)
+        unmirrored = CounterMetricFamily(
+            "steady_gateway_unmirrored",
+            "Requests to an endpoint with a sample that can't be mirrored, by the reason.",
+            labels=["endpoint", "reason"],
+        )
+        for (endpoint, reason), count in list(tally.unmirrored.items()):
+            unmirrored.add_metric([endpoint, reason], count)
+        yield from (results, in_flight, sample, unmirrored)
+        yield GaugeMetricFamily(
+            "steady_gateway_mirror_bytes", "Bytes that mirrors retain now.", budget.retained
+        )
+        yield GaugeMetricFamily(
+            "steady_gateway_mirror_bytes_peak", "Bytes that mirrors retained at most.", budget.peak
+        )
+        yield GaugeMetricFamily(
+            "steady_gateway_mirror_bytes_limit", "Bytes that mirrors may retain.", budget.limit
+        )
 
 
 def _add(family: HistogramMetricFamily, who: Who, durations: Durations) -> None:

@@ -1,6 +1,7 @@
 """A connection to a backend or candidate: it carries one request at a time, and its answer."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from gateway.bodies import Chunked, Counted, Reader, UntilClose
@@ -32,7 +33,8 @@ class User(Protocol):
 
 class Outbound(asyncio.Protocol):
     """``reused`` says that it carried a request before this one, ``heard`` that an answer to this
-    one began to arrive, ``blocked`` that what was written has not yet left.
+    one began to arrive, ``blocked`` that what was written has not yet left. ``lost`` says that the
+    socket holds nothing more, and ``on_closed`` is called then.
     """
 
     transport: asyncio.Transport
@@ -43,7 +45,9 @@ class Outbound(asyncio.Protocol):
         self.reused = False
         self.idle_since = 0.0
         self.closed = False
+        self.lost = False
         self.reusable = False
+        self.on_closed: Callable[[], None] | None = None
         self._longest_head = longest_head
         self._write_high = write_high
         self._user: User | None = None
@@ -155,7 +159,9 @@ class Outbound(asyncio.Protocol):
             user.on_lost(fault, message)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
+        self.closed = self.lost = True
+        if self.on_closed is not None:
+            self.on_closed()
         user, self._user = self._user, None
         if user is None:
             return

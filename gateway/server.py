@@ -8,6 +8,7 @@ from fleet.endpoints import Endpoint
 from gateway.core import Core
 from gateway.inbound import Inbound
 from gateway.limits import Limits
+from gateway.mirroring import Mirrors
 from gateway.routing import Router
 from gateway.sweeper import Sweeper
 from gateway.tally import Tally
@@ -16,9 +17,17 @@ _ABORT_WITHIN = 5.0
 
 
 class Gateway:
-    """Serves the endpoints from ``start`` to ``stop``; one for each event loop."""
+    """Serves the endpoints from ``start`` to ``stop``; one for each event loop.
 
-    def __init__(self, endpoints: Mapping[str, Endpoint], limits: Limits) -> None:
+    ``secrets`` are the tokens of candidates, by endpoint and candidate.
+    """
+
+    def __init__(
+        self,
+        endpoints: Mapping[str, Endpoint],
+        limits: Limits,
+        secrets: Mapping[tuple[str, str], str] | None = None,
+    ) -> None:
         loop = asyncio.get_running_loop()
         sweeper = Sweeper(loop)
         self.core = Core(
@@ -28,6 +37,8 @@ class Gateway:
             router=Router(endpoints, limits, sweeper),
             tally=Tally(),
         )
+        self.mirrors = Mirrors(self.core, endpoints, secrets or {})
+        self.core.mirroring = self.mirrors
         self._servers: list[asyncio.Server] = []
 
     async def start(self, host: str, port: int) -> int:
@@ -44,11 +55,12 @@ class Gateway:
         return found
 
     async def stop(self) -> None:
-        """Stop accepting, finish what is in flight within the limit, then end the rest."""
+        """Stop accepting, cancel mirrors, finish what is in flight in time, end the rest."""
         core = self.core
         core.stopping = True
         for server in self._servers:
             server.close()
+        self.mirrors.stop()
         with suppress(TimeoutError):
             await self._emptied(core.limits.finish_within)
         for exchange in tuple(core.dry):

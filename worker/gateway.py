@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import structlog
 import uvloop
 
+from activities.secrets import SecretError, resolve
 from fleet.addresses import host_and_port
 from fleet.config import Fleet
 from gateway.core import Core
@@ -38,14 +40,14 @@ def run_gateway(path: Path, settings: Settings) -> int:
     fleet = load(path, files_are_here=False)
     if not fleet.endpoints:
         raise SettingError(f"{path} has no endpoints: add one, beginning with [endpoints.NAME]")
+    secrets = _secrets(fleet)
     set_up_logging(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(fleet))
+        return runner.run(_serve(fleet, secrets))
 
 
-async def _serve(fleet: Fleet) -> int:
-    bounds = limits(fleet.gateway)
-    gateway = Gateway(fleet.endpoints, bounds)
+async def _serve(fleet: Fleet, secrets: Mapping[tuple[str, str], str]) -> int:
+    gateway = Gateway(fleet.endpoints, limits(fleet.gateway), secrets)
     with stop_event() as told_to_stop:
         try:
             await gateway.start(*host_and_port(fleet.gateway.listen))
@@ -53,7 +55,7 @@ async def _serve(fleet: Fleet) -> int:
             why = (problem.strerror or str(problem)).lower()
             where = f"gateway.listen = {fleet.gateway.listen}"
             raise SetupError(f"can't listen at {where} ({why})") from None
-        pages = Pages(lambda: _health(gateway.core), Metrics(gateway.core).render)
+        pages = Pages(lambda: _health(gateway.core), Metrics(gateway.core, gateway.mirrors).render)
         with listening(fleet.gateway.admin, pages, see="gateway.admin"):
             _log.info("serving", listen=fleet.gateway.listen, admin=fleet.gateway.admin)
             await told_to_stop.wait()
@@ -61,6 +63,21 @@ async def _serve(fleet: Fleet) -> int:
             await gateway.stop()
     _log.info("stopped")
     return 0
+
+
+def _secrets(fleet: Fleet) -> dict[tuple[str, str], str]:
+    """The tokens of candidates, by endpoint and candidate; read once, when the process begins."""
+    found = {}
+    for name, endpoint in fleet.endpoints.items():
+        for candidate, spec in endpoint.candidates.items():
+            if spec.token is not None:
+                try:
+                    found[name, candidate] = resolve(spec.token)
+                except SecretError as problem:
+                    raise SettingError(
+                        f"endpoints.{name}.candidates.{candidate}.token: {problem}"
+                    ) from None
+    return found
 
 
 def _health(core: Core) -> Health:

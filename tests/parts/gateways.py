@@ -34,7 +34,7 @@ class Serving:
         return self.core.tally.faults[endpoint, kind]
 
     def metrics(self) -> str:
-        return Metrics(self.core).render("text/plain")[0].decode()
+        return Metrics(self.core, self.gateway.mirrors).render("text/plain")[0].decode()
 
     async def raw(self, data: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)

@@ -58,7 +58,7 @@ class Connection:
         return request
 
     async def _chunked(self) -> tuple[bytes, bytes]:
-        raw, body = b"", b""
+        raw, body = bytearray(), bytearray()
         while True:
             line = await self.reader.readuntil(b"\r\n")
             raw += line
@@ -66,10 +66,11 @@ class Connection:
             if size == 0:
                 break
             part = await self.reader.readexactly(size + 2)
-            raw, body = raw + part, body + part[:-2]
+            raw += part
+            body += part[:-2]
         while not raw.endswith(b"\r\n\r\n"):
             raw += await self.reader.readuntil(b"\r\n")
-        return raw, body
+        return bytes(raw), bytes(body)
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)

@@ -1,6 +1,11 @@
 """The page on the gateway lists what the gateway answers and shows."""
 
+import re
+from pathlib import Path
+
+import gateway.metrics
 from gateway.faults import Fault, status_of
+from gateway.mirror import Result
 from tests.unit.test_docs import PAGES, names, table
 
 PAGE = PAGES["docs/gateway.md"]
@@ -11,3 +16,15 @@ SILENT = {Fault.CLIENT_GONE, Fault.CLIENT_STALLED}
 def test_every_fault_is_listed_with_its_status() -> None:
     listed = {names(row[0])[0]: int(row[1]) for row in table(PAGE, "faults")}
     assert listed == {fault.value: status_of(fault) for fault in Fault if fault not in SILENT}
+
+
+def test_every_result_of_a_mirrored_request_is_listed() -> None:
+    assert [names(row[0])[0] for row in table(PAGE, "results")] == [each.value for each in Result]
+
+
+def test_every_metric_is_listed() -> None:
+    """A counter's name gets its ``_total`` from the library."""
+    source = Path(gateway.metrics.__file__).read_text()
+    declared = set(re.findall(r'"(steady_gateway_[a-z_]+)"', source))
+    listed = {names(row[0])[0].removesuffix("_total") for row in table(PAGE, "metrics")}
+    assert listed == declared

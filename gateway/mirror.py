@@ -1,0 +1,252 @@
+"""One mirrored request: its own buffer, its own writer, and an answer that is thrown away.
+
+It is never retried or redirected, and whatever becomes of it is counted once. Nothing here is
+called while production's bytes wait: it runs at the next turn of the event loop.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fleet.endpoints import Candidate
+from gateway.chunks import Buffer
+from gateway.core import Core
+from gateway.faults import Fault
+from gateway.heads import AnswerHead, RequestHead, written
+from gateway.outbound import Outbound
+from gateway.pool import Address, Pool
+from gateway.routing import MIRROR, Route
+from gateway.tally import Who
+
+_LAST = b"0\r\n\r\n"
+#: What lets its bearer in; a candidate gets its own.
+_CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+_COOKIES = frozenset({b"cookie", b"cookie2"})
+
+
+class Result(StrEnum):
+    """What became of a mirrored request; each ends in exactly one."""
+
+    COMPLETED = "completed"
+    BUFFER_OVERFLOW = "buffer_overflow"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    CONCURRENCY_LIMITED = "concurrency_limited"
+    CANDIDATE_NOT_READY = "candidate_not_ready"
+    CANDIDATE_ERROR = "candidate_error"
+    CANDIDATE_TIMEOUT = "candidate_timeout"
+    CLIENT_ABORTED = "client_aborted"
+    PRODUCTION_REJECTED = "production_rejected"
+    SHUTDOWN = "shutdown"
+
+
+@dataclass(eq=False)
+class Target:
+    """A candidate, with its own connections; ``secret`` is what it is sent as a bearer token.
+
+    The transport's buffer is 0, so that a write is over once the socket has it.
+    """
+
+    endpoint: str
+    name: str
+    spec: Candidate
+    core: Core
+    marker: bytes
+    secret: str | None = None
+    in_flight: int = 0
+    resting_until: float = 0.0
+    pool: Pool = field(init=False)
+
+    def __post_init__(self) -> None:
+        address = Address.of(self.spec.url)
+        self.pool = Pool(address, self.core.limits, self.core.sweeper, write_high=0)
+        self.timeout = self.spec.timeout.total_seconds()
+        self.sample = self.spec.sample / 100
+
+    def count(self, result: Result) -> None:
+        self.core.tally.results[self.endpoint, self.name, result] += 1
+
+    def head(self, head: RequestHead, route: Route) -> bytes:
+        """The head as the candidate gets it."""
+        left_out = _COOKIES if self.spec.forward_authorization else _COOKIES | _CREDENTIALS
+        fields = written(each for each in head.fields if each[0] not in left_out)
+        to = self.pool.address
+        own = b"Authorization: Bearer %b\r\n" % self.secret.encode() if self.secret else b""
+        if head.chunked:
+            own += b"Transfer-Encoding: chunked\r\n"
+        else:
+            own += b"Content-Length: %d\r\n" % (head.length or 0)
+        return b"%b %b HTTP/1.1\r\nHost: %b\r\nSteady-Mirror: %b\r\n%b%b\r\n" % (
+            head.method,
+            to.path + head.target[len(route.prefix) :],
+            to.authority,
+            self.marker,
+            fields,
+            own,
+        )
+
+
+class MirroredRequest:
+    """It begins with the first byte of the body, so that what production rejects by its head is
+    never sent.
+    """
+
+    def __init__(
+        self, target: Target, head: RequestHead, route: Route, running: set[object]
+    ) -> None:
+        self.buffer = Buffer(target.spec.buffer)
+        self.over = False
+        self._target = target
+        self._head = head
+        self._route = route
+        self._running = running
+        self._connection: Outbound | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._head_sent = self._all_sent = self._request_done = False
+        self._scheduled = False
+        self._status = 0
+        self._read = 0
+        self._began = time.monotonic()
+        self._first: float | None = None
+        target.in_flight += 1
+        running.add(self)
+        target.core.sweeper.watch(self)
+
+    # --- what production's side says ---------------------------------------------------------
+
+    def go_on(self) -> None:
+        """There is more to send: do so when production's bytes are on their way."""
+        if not self._scheduled and not self.over:
+            self._scheduled = True
+            self._target.core.loop.call_soon(self._turn)
+
+    def on_request_end(self) -> None:
+        self._request_done = True
+        self.go_on()
+
+    def finish(self, result: Result) -> None:
+        """End it, whatever it is at; the first result counts."""
+        if self.over:
+            return
+        self.over = True
+        target = self._target
+        target.count(result)
+        target.in_flight -= 1
+        self._running.discard(self)
+        target.core.sweeper.forget(self)
+        self.buffer.close()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        if result is Result.COMPLETED and self._all_sent:
+            target.pool.give(connection)
+        else:
+            self._let_go_with(connection)
+            connection.abort()
+
+    def _let_go_with(self, connection: Outbound) -> None:
+        """A socket that is being closed holds what it was handed until it is."""
+        if connection.lost:
+            self.buffer.let_go()
+        else:
+            connection.on_closed = self.buffer.let_go
+
+    # --- the writer --------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self.over:
+            return
+        if self._connection is not None:
+            self._write(self._connection)
+        elif self._connecting is None:
+            connection = self._target.pool.take()
+            if connection is not None:
+                self._attach(connection)
+            else:
+                self._connecting = self._target.core.loop.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        target = self._target
+        try:
+            connection = await target.pool.connect()
+        except OSError:
+            self._connecting = None
+            target.resting_until = target.core.sweeper.now + target.core.limits.rest
+            self.finish(Result.CANDIDATE_NOT_READY)
+            return
+        self._connecting = None
+        self._attach(connection)
+
+    def _attach(self, connection: Outbound) -> None:
+        self._connection = connection
+        connection.begin(self, to_head=False)
+        self._write(connection)
+
+    def _write(self, connection: Outbound) -> None:
+        transport = connection.transport
+        while not connection.blocked and not self.over:
+            data = self.buffer.take()
+            parts = [] if self._head_sent else [self._target.head(self._head, self._route)]
+            if data is not None:
+                parts += self._framed(data)
+            if not parts:
+                break
+            self._head_sent = True
+            transport.writelines(parts)
+            if transport.get_write_buffer_size() == 0:
+                self.buffer.let_go()
+        if self._request_done and not self._all_sent and self._head_sent and self.buffer.is_empty:
+            self._all_sent = True
+            if self._head.chunked:
+                transport.write(_LAST)
+
+    def _framed(self, data: bytes) -> list[bytes]:
+        if not self._head.chunked:
+            return [data]
+        return [b"%x\r\n" % len(data), data, b"\r\n"]
+
+    def on_blocked(self) -> None:
+        """The socket has what it was handed until it says otherwise."""
+
+    def on_ready(self) -> None:
+        self.buffer.let_go()
+        if self._connection is not None:
+            self._write(self._connection)
+
+    # --- the answer --------------------------------------------------------------------------
+
+    def on_interim(self, status: int) -> None:
+        """Nobody waits for it."""
+
+    def on_answer_head(self, head: AnswerHead) -> None:
+        self._status = head.status
+
+    def on_answer_body(self, data: bytes) -> None:
+        if self._first is None:
+            self._first = time.monotonic()
+        self._read += len(data)
+        if self._read > self._target.spec.answer_limit:
+            self.finish(Result.CANDIDATE_ERROR)
+
+    def on_answer_read(self) -> None:
+        """It is thrown away."""
+
+    def on_answer_end(self, trailers: bytes) -> None:  # noqa: ARG002 - thrown away too
+        target = self._target
+        first = self._first - self._began if self._first is not None else None
+        series = target.core.tally.of(Who(target.endpoint, target.name, MIRROR))
+        series.ended(self._status, first, time.monotonic() - self._began)
+        self.finish(Result.CANDIDATE_ERROR if self._status >= 500 else Result.COMPLETED)
+
+    def on_lost(self, fault: Fault, message: str) -> None:  # noqa: ARG002 - one result for all
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._let_go_with(connection)
+        self.finish(Result.CANDIDATE_ERROR)
+
+    def sweep(self, now: float) -> None:
+        if now - self._began > self._target.timeout:
+            self.finish(Result.CANDIDATE_TIMEOUT)

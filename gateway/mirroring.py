@@ -1,0 +1,149 @@
+"""Which requests are mirrored where, decided by their heads; and their bodies, to all mirrors.
+
+Production calls ``Fan`` with each chunk that it was sent itself. Nothing here waits for a mirror.
+"""
+
+import random
+from collections.abc import Mapping
+from hashlib import blake2b
+from secrets import token_hex
+
+from fleet.endpoints import Endpoint
+from gateway.chunks import Budget, offer
+from gateway.core import Core, Tee
+from gateway.heads import RequestHead
+from gateway.mirror import MirroredRequest, Result, Target
+from gateway.routing import Route
+
+_RANGE = 2**64
+
+
+class Fan:
+    """The mirrors of one request."""
+
+    def __init__(self, mirrors: list[MirroredRequest], budget: Budget) -> None:
+        self._mirrors = mirrors
+        self._budget = budget
+
+    def body(self, data: bytes) -> None:
+        """The next bytes; the same object as production's, which nobody changes."""
+        full, has_room = offer(data, [each.buffer for each in self._mirrors], self._budget)
+        if full:
+            for each in self._mirrors:
+                if each.buffer in full:
+                    each.finish(Result.BUFFER_OVERFLOW)
+        if not has_room:
+            self._finish(Result.BUDGET_EXCEEDED)
+        for each in self._mirrors:
+            each.go_on()
+
+    def end(self, trailers: bytes) -> None:  # noqa: ARG002 - a mirror gets none
+        for each in self._mirrors:
+            each.on_request_end()
+
+    def rejected(self) -> None:
+        """Production did not take the whole body."""
+        self._finish(Result.PRODUCTION_REJECTED)
+
+    def aborted(self) -> None:
+        """The client has gone before it had its answer: no candidate works for nobody."""
+        self._finish(Result.CLIENT_ABORTED)
+
+    def _finish(self, result: Result) -> None:
+        for each in self._mirrors:
+            each.finish(result)
+
+
+class Mirrors:
+    """All candidates of a gateway. ``secrets`` are by endpoint and candidate."""
+
+    def __init__(
+        self,
+        core: Core,
+        endpoints: Mapping[str, Endpoint],
+        secrets: Mapping[tuple[str, str], str],
+    ) -> None:
+        self.budget = Budget(core.limits.mirror_budget)
+        self.running: set[object] = set()
+        self.token = token_hex(8).encode()
+        self._core = core
+        self._by_header: dict[str, bytes] = {}
+        self.targets: dict[str, list[Target]] = {}
+        for name, endpoint in endpoints.items():
+            self.targets[name] = [
+                Target(
+                    endpoint=name,
+                    name=candidate,
+                    spec=spec,
+                    core=core,
+                    marker=b"%b; %b" % (candidate.encode(), self.token),
+                    secret=secrets.get((name, candidate)),
+                )
+                for candidate, spec in endpoint.candidates.items()
+            ]
+            kind, _, header = endpoint.sample_by.partition(":")
+            if kind == "header":
+                self._by_header[name] = header.lower().encode()
+
+    def sampled_by(self, endpoint: str) -> str:
+        """The key of the endpoint's samples, as the fleet file has it."""
+        header = self._by_header.get(endpoint)
+        return "request" if header is None else f"header:{header.decode()}"
+
+    def is_loop(self, head: RequestHead) -> bool:
+        """Whether a mirrored request of this process came back to it."""
+        return head.marked is not None and self.token in head.marked
+
+    def tee(self, head: RequestHead, route: Route) -> Tee | None:
+        """The mirrors of a request of production; none where it has none."""
+        targets = [each for each in self.targets[route.endpoint] if each.sample]
+        if not targets or self._core.stopping:
+            return None
+        reason = _unmirrored(head, route)
+        if reason:
+            self._core.tally.unmirrored[route.endpoint, reason] += 1
+            return None
+        place = self._place(head, route.endpoint)
+        mirrors = [
+            MirroredRequest(each, head, route, self.running)
+            for each in targets
+            if place < each.sample and self._has_place(each)
+        ]
+        return Fan(mirrors, self.budget) if mirrors else None
+
+    def _place(self, head: RequestHead, endpoint: str) -> float:
+        """Where the request's key lies from 0 to 1: below the share of a candidate, it is in."""
+        wanted = self._by_header.get(endpoint)
+        if wanted is not None:
+            for low, _, value in head.fields:
+                if low == wanted:
+                    digest = blake2b(value, digest_size=8).digest()
+                    return int.from_bytes(digest) / _RANGE
+        return random.random()  # noqa: S311 - a sample, and no secret
+
+    def _has_place(self, target: Target) -> bool:
+        if target.resting_until > self._core.sweeper.now:
+            target.count(Result.CANDIDATE_NOT_READY)
+        elif target.in_flight >= target.spec.max_in_flight:
+            target.count(Result.CONCURRENCY_LIMITED)
+        else:
+            return True
+        return False
+
+    def stop(self) -> None:
+        """Cancel all mirrors."""
+        for each in tuple(self.running):
+            assert isinstance(each, MirroredRequest)
+            each.finish(Result.SHUTDOWN)
+        for targets in self.targets.values():
+            for target in targets:
+                target.pool.close()
+
+
+def _unmirrored(head: RequestHead, route: Route) -> str | None:
+    """Why a request can't be mirrored at all; none where it can."""
+    if head.method != b"POST":
+        return "method"
+    if head.path not in route.mirrored:
+        return "path"
+    return "marked" if head.marked is not None else None
