@@ -255,7 +255,7 @@ class Exchange:
         assert connection is not None
         assert backend is not None
         self._connection = None
-        if self.request_done and not self._out:
+        if self.request_done and not self._out and not connection.blocked:
             backend.pool.give(connection)
         else:
             connection.abort()

@@ -9,7 +9,7 @@ import socket
 from enum import Enum, auto
 from typing import cast
 
-from gateway.bodies import Chunked, Counted, Reader
+from gateway.bodies import Chunked, Counted, Reader, UntilClose
 from gateway.core import Core
 from gateway.exchange import Exchange
 from gateway.faults import Fault, Refused, answer
@@ -42,6 +42,7 @@ class Inbound(asyncio.Protocol):
         self._reader: Reader = Counted(0)
         self._received = 0
         self._is_head = False
+        self._endpoint = ""
         self._backend_holds = False
         self._ahead = False
         self._is_reading = True
@@ -115,6 +116,7 @@ class Inbound(asyncio.Protocol):
     def _begin(self, head: RequestHead) -> None:
         core = self._core
         self._is_head = head.is_head
+        self._endpoint = ""
         if head.upgrade and head.upgrade != b"h2c":
             name = head.upgrade.decode("latin-1")[:40]
             raise Refused(Fault.UPGRADE_REFUSED, f"an upgrade to {name} is not served here")
@@ -125,6 +127,7 @@ class Inbound(asyncio.Protocol):
         route = core.router.find(head.path)
         if route is None:
             raise Refused(Fault.NO_SUCH_ROUTE, "there is no endpoint at this path")
+        self._endpoint = route.endpoint
         exchange = Exchange(core, self, head, route)
         exchange.begin()
         self._exchange, self._phase = exchange, _Phase.EXCHANGE
@@ -165,7 +168,8 @@ class Inbound(asyncio.Protocol):
             self._close()
             return
         self._phase, self._since = _Phase.IDLE, self._core.sweeper.now
-        self._set_ahead(False)
+        self._ahead = False
+        self._set_reading()
         if self._held:
             self._core.loop.call_soon(self._go_on)
 
@@ -178,7 +182,10 @@ class Inbound(asyncio.Protocol):
         """The answer can't be ended as it was begun: closed early, it shows as broken."""
         self._exchange = None
         self._phase, self._since = _Phase.LINGER, self._core.sweeper.now
-        self.transport.close()
+        if self.blocked:
+            self.transport.abort()  # it does not even read what it has
+        else:
+            self.transport.close()
 
     def _go_on(self) -> None:
         if self._held and self._phase is _Phase.IDLE and not self.transport.is_closing():
@@ -188,7 +195,8 @@ class Inbound(asyncio.Protocol):
         """Answer a request that can't be read on."""
         exchange, self._exchange = self._exchange, None
         if exchange is None:
-            self._core.tally.faults["", fault] += 1
+            self._core.tally.faults[self._endpoint, fault] += 1
+            self._reader = UntilClose()  # whatever follows is read, and is no request
             self.refuse(fault, message)
         else:
             self._exchange = exchange
@@ -204,8 +212,8 @@ class Inbound(asyncio.Protocol):
             return
         self._held = b""
         self._phase, self._since = _Phase.LINGER, self._core.sweeper.now
-        self._set_ahead(False)
-        self.hold(False)
+        self._ahead = self._backend_holds = False
+        self._set_reading()
         if self.transport.can_write_eof() and not self.transport.is_closing():
             self.transport.write_eof()
 
@@ -243,7 +251,6 @@ class Inbound(asyncio.Protocol):
             case _Phase.IDLE if waited > limits.client_idle or self._core.stopping:
                 self.transport.close()
             case _Phase.HEAD if waited > limits.head_within:
-                self._reader = Counted(1)
                 self._turn_away(Fault.CLIENT_TOO_SLOW, "the head of the request took too long")
             case _Phase.LINGER if waited > limits.linger:
                 self._linger_no_more(waited)

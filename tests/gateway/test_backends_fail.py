@@ -154,6 +154,7 @@ async def test_a_drained_backend_gets_nothing_until_its_lease_ends() -> None:
         answer = await gateway.client.post(CHAT, json={})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         assert answer.json()["error"]["code"] == "no_backend"
+        assert gateway.faults(Fault.NO_BACKEND) == 1
         router.undrain("gpu-2")
         router.drain("gpu-1", now + 0.2)
         route = router.find(b"/x")

@@ -336,3 +336,14 @@ async def test_a_thousand_requests_over_a_hundred_connections_are_all_answered()
         assert min(len(backend.requests), len(other.requests)) > 200
         assert all(each.in_flight == 0 for each in gateway.core.router.backends.values())
         await until(lambda: not gateway.core.clients)
+
+
+async def test_a_refusal_reaches_a_client_that_still_sends() -> None:
+    async with serving("http://127.0.0.1:9", endpoint={"path": "/chat"}) as gateway:
+        reader, writer = await gateway.raw(POST + b"Content-Length: 50000000\r\n\r\n")
+        writer.write(b"x" * 20_000_000)
+        async with asyncio.timeout(PATIENCE):
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 404 Not Found\r\n")
+        writer.close()
+        await until(lambda: not gateway.core.clients)

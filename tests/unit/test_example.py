@@ -28,9 +28,8 @@ from fleet.config import (
     SystemdRestart,
     VllmSource,
 )
-from fleet.policy import DailyBudget, HostBudget, Policy, RollingBudget
 from fleet.endpoints import Backend, Candidate, Endpoint, Gateway
-from fleet.policy import DailyBudget, Policy, RollingBudget
+from fleet.policy import DailyBudget, HostBudget, Policy, RollingBudget
 from tests.parts.fleet_files import write_key
 from worker.loading import examine, load
 
