@@ -113,8 +113,13 @@ class DrillActivities:
             return Ledger()
         now, budget = datetime.now(UTC), request.budget
         day = local_day(budget.per_day_in, now) if isinstance(budget, DailyBudget) else None
+        left = budget_left(state, budget, now, day)
+        if request.machine is not None and request.machine_budget is not None:
+            machine = await self._guards.host(request.machine)
+            total = budget_left(machine, request.machine_budget, now) if machine is not None else 0
+            left = min(left, total)
         return Ledger(
-            left=budget_left(state, budget, now, day),
+            left=left,
             incident=state.incident.id if state.incident is not None else None,
             cooldown_until=state.cooldown_until,
         )

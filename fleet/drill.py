@@ -82,7 +82,7 @@ def _of_budget(ledger: Ledger, drill: Drill) -> Iterator[str]:
     if ledger.left < drill.spare + 1:
         spare = f" and {drill.spare} must be left for a real incident (spare)"
         yield (
-            f"its budget has {ledger.left} restarts left: the drill costs one"
+            f"its budget, or its machine's, has {ledger.left} restarts left: the drill costs one"
             f"{spare if drill.spare else ''}"
         )
 

@@ -18,7 +18,6 @@ with workflow.unsafe.imports_passed_through():
         ThawOrder,
     )
     from fleet.contracts.host import Effect, HostErrorType, HostState, RestartResult
-    from fleet.policy import Budget
     from workflows.hands import Hands, HostTrouble
 
 _HEARTBEAT = timedelta(seconds=20)
@@ -29,7 +28,7 @@ _PROOFS = frozenset({*HostErrorType, *DrillErrorType})
 
 
 class DrillHands(Hands):
-    async def survey(self, budget: Budget) -> Survey:
+    async def survey(self, spec: ServerSpec, machine: str | None) -> Survey:
         """What steady holds of the server.
 
         Raises:
@@ -37,7 +36,12 @@ class DrillHands(Hands):
         """
         return await self._do(
             DrillActivities.survey_server,
-            SurveyRequest(server=self._server, budget=budget),
+            SurveyRequest(
+                server=self._server,
+                budget=spec.policy.budget,
+                machine=machine,
+                machine_budget=spec.host.budget if spec.host is not None else None,
+            ),
             summary="ask its ledger and its remediation how they stand",
         )
 

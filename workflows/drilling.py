@@ -116,7 +116,7 @@ class Drilling:
         goal, spec = drill.expected(present), present.spec
         if reasons or spec is None or spec.drill is None or spec.restart is None or goal is None:
             raise Over(DrillOutcome.REFUSED, "; ".join(reasons) or "it can't be judged")
-        survey = await self._hands.survey(spec.policy.budget)
+        survey = await self._hands.survey(spec, present.machine)
         reasons = drill.hindrances(survey, spec.drill, workflow.now())
         try:
             host = await self._hands.inspect("what runs there now", before_restart=True)
@@ -243,7 +243,7 @@ class Drilling:
     async def _sight(self) -> Healing | None:
         """The remediation that the freeze has begun, noted; none as long as there is none."""
         try:
-            survey = await self._hands.survey(self._known().policy.budget)
+            survey = await self._hands.survey(self._known(), None)
         except ActivityError as problem:
             self._book.note_once(f"nobody could be asked: {problem.cause}")
             return None

@@ -9,7 +9,7 @@ from fleet.contracts.host import HostState
 from fleet.contracts.names import Message
 from fleet.contracts.remediation import Moment, Outcome, Phase
 from fleet.durations import Duration
-from fleet.policy import Budget
+from fleet.policy import Budget, HostBudget
 
 
 class DrillPhase(StrEnum):
@@ -64,12 +64,18 @@ class Thawed(Message):
 
 
 class SurveyRequest(Message):
+    """``machine`` is the one it runs on, where that has a ledger, with the limit of its own."""
+
     server: str
     budget: Budget
+    machine: str | None = None
+    machine_budget: HostBudget | None = None
 
 
 class Ledger(Message):
-    """What ``guard/<server>`` says; a guard that is not there has nothing left."""
+    """What ``guard/<server>`` says, and that of its machine: ``left`` is what both would grant. One
+    that is not there has nothing left.
+    """
 
     left: int = 0
     incident: str | None = None
