@@ -23,6 +23,7 @@ from tests.parts import sshd as sshd_part
 from tests.parts.on_host import OnHost, Policies, spec
 from tests.parts.ports import free_port
 from tests.parts.sshd import Sshd
+from tests.parts.vllm import sim_vllm
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs("openssh-server")]
 
@@ -337,6 +338,16 @@ async def test_the_page_is_kept_where_the_host_cannot_be_reached(
     evidence = await server.evidence()
     assert "status-page.txt" in files(evidence)
     assert lacks(evidence, "everything")
+
+
+async def test_a_frozen_engines_pages_are_kept_and_it_is_sent_no_work(host: GpuHost) -> None:
+    async with sim_vllm(load=2) as engine:
+        await engine.say("freeze")
+        kept = files(await host.evidence(source=engine.source()))
+        assert await engine.asked() == 0
+    assert "vllm:num_requests_running" in kept["engine-metrics.txt"]
+    assert kept["engine-health.txt"].startswith("HTTP 200")
+    assert "tiny" in kept["engine-models.txt"]
 
 
 def is_gone(pid: int) -> bool:

@@ -1,11 +1,14 @@
 """A hung server whose kernel reports a GPU off the bus. All parts are real but the kernel's log."""
 
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
 import pytest
 
 from fleet.contracts.guard import Hold
 from fleet.contracts.remediation import Outcome
 from tests.parts.rig import Rig
-from tests.parts.watched import Plan
+from tests.parts.watched import Plan, until
 
 pytestmark = [
     pytest.mark.anyio,
@@ -37,12 +40,33 @@ async def test_it_pages_and_is_not_restarted_until_a_person_says_so(rig: Rig) ->
         assert guard.incident is not None
         assert guard.incident.hold is Hold.PERSON
         assert await server.facts() == before
+        await _evidence_ends(rig, guard.incident.id)
         code, said = await rig.steady("incident", "show", server.name)
         assert code == 0
-        assert "Xid 79: GPU has fallen off the bus on GPU 0000:3b:00" in said
+        assert "(expired); Xid 79: GPU has fallen off the bus on GPU 0000:3b:00" in said
         code, said = await rig.steady("restart", server.name, "--why", "the GPU is back")
         assert code == 0, said
         status = await server.ends()
         assert status.outcome is Outcome.RESOLVED
         assert (await server.facts()).starts == before.starts + 1
         await server.replays()
+
+
+async def _evidence_ends(rig: Rig, still_open: str) -> None:
+    """What is too old goes when a worker starts, but not what an open incident needs."""
+    shelf = rig.folder / "state" / "evidence"
+    (bundle,) = (shelf / still_open).iterdir()
+    old = f"{datetime.now(UTC) - timedelta(days=2):%Y%m%dT%H%M%S.%fZ}"
+    needed = bundle.rename(bundle.with_name(old))
+    closed = shelf / "nobody@20261001T000000.000Z" / old
+    closed.mkdir(parents=True)
+    (closed / "logs.txt").write_text("x")
+    worker = await rig.start_worker(variables={"STEADY_EVIDENCE_KEEP": "24h"})
+
+    async def is_gone() -> bool:
+        return not closed.exists()
+
+    await until(is_gone, "the end of evidence that nobody needs")
+    assert (needed / "kernel.txt").exists()
+    assert not Path(closed.parent).exists()
+    worker.stop()
