@@ -20,6 +20,7 @@ from fleet.contracts.fleet import (
     Pause,
     PresentPolicy,
     ShardSlice,
+    StormTerms,
 )
 from fleet.contracts.names import FLEET_ID, Message, ServerRequest
 from fleet.contracts.sweep import SweepRequest
@@ -60,6 +61,9 @@ class PolicyReader:
 
     async def alerts(self) -> AlertSettings:
         return await self._ask(FleetQuery.ALERTS, None, AlertSettings)
+
+    async def storm(self) -> StormTerms:
+        return await self._ask(FleetQuery.STORM, None, StormTerms)
 
     async def state(self) -> FleetState:
         """All that ``fleet`` holds, also where nothing has been applied to it yet."""

@@ -167,6 +167,8 @@ def _gathered(slice_: ShardSlice, readings: list[Reading]) -> SweepReadings:
         paused=slice_.paused,
         search_attributes=slice_.search_attributes,
         follows_up=True,
+        unmanaged=[spec.name for spec in slice_.specs if spec.restart is None],
+        storm=slice_.storm,
     )
 
 

@@ -33,7 +33,7 @@ from fleet.durations import Duration, parse, within
 from fleet.endpoints import Endpoint, Gateway
 from fleet.engine_sources import Source, VllmSource, record
 from fleet.host_budgets import contradictions as host_budget_contradictions
-from fleet.policy import STRICT, HostBudget, Policy, merged, normal
+from fleet.policy import STRICT, HostBudget, Policy, Storm, merged, normal
 from fleet.refusal import Refusal, raise_all
 from fleet.sources import (
     RecordFields,
@@ -67,6 +67,7 @@ __all__ = [
     "StateWords",
     "StatusSource",
     "Store",
+    "Storm",
     "SystemdRestart",
     "VllmSource",
 ]
@@ -143,6 +144,7 @@ class Fleet(BaseModel):
 
     fleet: FleetSection = FleetSection()
     alerts: Alerts = Alerts()
+    storm: Storm = Storm()
     defaults: Overrides = {}
     stores: dict[Name, Store] = {}
     hosts: dict[Name, Host] = {}

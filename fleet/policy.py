@@ -193,6 +193,33 @@ class Policy(Thresholds):
         return len(self.retry_delays) + 1
 
 
+class Storm(BaseModel):
+    """What holds restarts back in the whole fleet, whatever each server's own budget allows.
+
+    ``restarts_at_once`` is none where it follows from the size of the fleet. ``share`` of a shard
+    is a fraction: where more than that, and at least ``at_least`` servers, turned bad within
+    ``window``, what looks at them is the suspect.
+    """
+
+    model_config = STRICT
+
+    restarts_at_once: int | None = Field(default=None, ge=1, le=1000, strict=True)
+    share: float = Field(default=0.4, gt=0, lt=1, strict=True)
+    at_least: int = Field(default=3, ge=2, le=2000, strict=True)
+    window: Positive = parse("10m")
+    cooldown: Positive = parse("10m")
+    page_after: Positive = parse("30m")
+
+    def at_once(self, servers: int) -> int:
+        """How many restarts may run side by side in a fleet of so many servers."""
+        return self.restarts_at_once or default_at_once(servers)
+
+
+def default_at_once(servers: int) -> int:
+    """One for a fleet of up to five servers, else a fifth of them, rounded up."""
+    return max(1, -(-servers // 5))
+
+
 def normal(overrides: Mapping[str, object]) -> dict[str, object]:
     """Overrides in one spelling (``"180s"`` is ``"3m"``), so that equal ones compare equal.
 

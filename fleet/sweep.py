@@ -15,12 +15,11 @@ from fleet.judge import Finding, Memory, unconfirmed
 from fleet.observing import observe
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading
-from fleet.verdicts import ALERT_ONLY, FOR_REMEDIATION, GOOD, OWNERS, Verdict
+from fleet.shares import ill
+from fleet.verdicts import ALERT_ONLY, FOR_REMEDIATION, GOOD, OFF_LOOKS_LIKE, OWNERS, Verdict
 
 #: Verdicts that may wait until morning; every other one that only a person can mend pages.
 _CAN_WAIT = frozenset({Verdict.STALLED, Verdict.SKEWED})
-#: What a machine that is off on purpose shows: no record, or the last one it left.
-_OFF_LOOKS_LIKE = frozenset({Verdict.MISSING, Verdict.SILENT})
 #: So many reasons are kept for whoever looks; a shard that is bad as a whole needs no more.
 _MOST_WHYS = 100
 
@@ -47,11 +46,14 @@ def judge_shard(
     ``run`` names the sweep; reports are deduplicated by it.
     """
     judged = [_judge(reading, seen, before, run) for reading in seen.readings]
+    servers = {one.reading.server: one.memory for one in judged}
     result = SweepResult(
         shard=shard,
         at=at,
         version=seen.version,
-        servers={one.reading.server: one.memory for one in judged},
+        servers=servers,
+        ill=ill(servers, before),
+        share_heard=before.share_heard if before is not None else "",
         whys=dict(list(_whys(judged))[:_MOST_WHYS]),
     )
     return Judgement(
@@ -261,7 +263,7 @@ def _is_owed(memory: Memory, then: Memory | None) -> bool:
 
 def is_off_on_purpose(verdict: Verdict, policy: Policy) -> bool:
     """Whether a machine that may be off shows just what one shows that is."""
-    return policy.expected_off and verdict in _OFF_LOOKS_LIKE
+    return policy.expected_off and verdict in OFF_LOOKS_LIKE
 
 
 def is_too_old(asked: datetime, now: datetime, seen: SweepReadings) -> bool:

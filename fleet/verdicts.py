@@ -72,6 +72,9 @@ ALERT_ONLY = frozenset(
     }
 )
 
+#: What a machine that is off on purpose shows: no record, or the last one it left.
+OFF_LOOKS_LIKE = frozenset({Verdict.MISSING, Verdict.SILENT})
+
 _NOTHING_TO_DO = Ownership(Owner.NOBODY, "-", "the server works, or is on its way to")
 
 

@@ -37,7 +37,7 @@ def body(order: Delivery, settings: AlertSettings, link: str | None) -> dict[str
         "key": message.incident,
         "action": str(message.action),
         "fleet": settings.fleet_name,
-        "server": message.server,
+        "server": message.server or None,
         "incident": message.incident,
         "cause": message.cause,
         "severity": str(message.severity),
@@ -97,7 +97,7 @@ def idempotency_key(message: AlertMessage) -> str:
 
 
 def _situation(message: AlertMessage, fleet: str) -> str:
-    said = f"Server {message.server} of {fleet}"
+    said = f"Server {message.server} of {fleet}" if message.server else f"The fleet {fleet}"
     if message.verdict is not None:
         said += f": {message.verdict}"
     if message.since is not None:

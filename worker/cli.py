@@ -22,6 +22,7 @@ from worker.commands import (
     scan,
     serve,
     status,
+    storm,
     validate,
 )
 from worker.commands.exits import MEANING, Exit, Stop
@@ -122,6 +123,7 @@ app.command("ssh-scan", rich_help_panel=_FLEET)(scan.ssh_scan)
 app.command("status", rich_help_panel=_LOOK)(status.status)
 app.command("incidents", rich_help_panel=_LOOK)(incidents.incidents)
 app.add_typer(incident.app, name="incident", rich_help_panel=_LOOK)
+app.command("storm", rich_help_panel=_LOOK)(storm.storm)
 app.command("cancel", rich_help_panel=_ACT)(operator.cancel)
 app.command("snooze", rich_help_panel=_ACT)(operator.snooze)
 app.command("approve", rich_help_panel=_ACT)(operator.approve)

@@ -44,6 +44,8 @@ def demo_fleet(host: SimHost, pace: Pace, webhook: Path | None = None) -> Fleet:
         {
             "fleet": {"name": "demonstration", "sweep_every": pace.sweep},
             "alerts": alerts,
+            # All that freeze belong to the story, and none waits for another.
+            "storm": {"restarts_at_once": len(NAMES), "at_least": len(NAMES)},
             "defaults": _defaults(pace),
             "hosts": {
                 "simulated": {

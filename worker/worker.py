@@ -18,6 +18,7 @@ from activities.policies import PolicyActivities, PolicyReader
 from activities.readings import ReadingActivities
 from activities.reports import ReportActivities
 from activities.schedules import ScheduleActivities
+from activities.storms import StormActivities
 from worker.attributes import register_search_attributes
 from worker.connection import connect
 from worker.evidence import retention
@@ -36,6 +37,7 @@ from workflows.guard import ServerGuard
 from workflows.health import HealthSweep
 from workflows.host_guard import HostGuard
 from workflows.remediation import Remediation
+from workflows.storm import StormGuard
 
 __all__ = ["build_worker", "connect", "run_worker"]
 
@@ -53,6 +55,7 @@ def build_worker(
     readings = ReadingActivities(policies, settings.embedded_store, GuardReader(client))
     host = HostActivities(policies, settings.state_dir, retention(client, settings))
     guards = GuardActivities(client)
+    storms = StormActivities(client, policies)
     alerts = AlertActivities(policies, AlertHistory(client))
     drills = DrillActivities(policies, client)
     return Worker(
@@ -63,6 +66,7 @@ def build_worker(
             Remediation,
             ServerGuard,
             HostGuard,
+            StormGuard,
             FleetWorkflow,
             Alert,
             AskEngine,
@@ -80,6 +84,10 @@ def build_worker(
             guards.give_back,
             guards.close_incident,
             guards.found_guards,
+            storms.ask_slot,
+            storms.release_slot,
+            storms.report_share,
+            storms.look_at_slots,
             ScheduleActivities(client).reconcile,
             ReportActivities(client).report,
             AskActivities(policies).ask_engine,

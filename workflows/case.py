@@ -1,7 +1,7 @@
 """What every step of a remediation shares: the book, the orders, the hands, waiting and telling."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -33,6 +33,7 @@ class Case:
         self.server = request.server
         self.engines = Engines(request.server, book, orders, hands)
         self.beat: datetime | None = book.incident.beat if book.incident else None
+        self.stand_back: Callable[[], Awaitable[None]] = _hold_nothing
         self._carried = request.carried is not None
         self._causes: set[str] = set()
 
@@ -72,11 +73,14 @@ class Case:
         """Wait until a moment; less long where ``wake`` turns true or a person cancels.
 
         A timer may fire a fraction early. Whoever looped on that would spin, so it is waited out.
+        A slot that others may wait for is given back first.
         """
 
         def roused() -> bool:
             return self.orders.stop or (wake is not None and wake())
 
+        if not roused() and until > workflow.now():
+            await self.stand_back()
         while not roused() and (left := until - workflow.now()) > timedelta(0):
             with suppress(asyncio.TimeoutError):
                 await workflow.wait_condition(
@@ -144,6 +148,10 @@ class Case:
         book.note(f"{severity}: {title}")
         if severity is Severity.PAGE:
             book.pages = [*book.pages, cause]
+
+
+async def _hold_nothing() -> None:
+    pass
 
 
 def poll(policy: Policy) -> timedelta:

@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
         PresentPolicy,
         ReconcileRequest,
         ShardSlice,
+        StormTerms,
     )
     from fleet.contracts.names import FLEET, ServerRequest
     from fleet.contracts.sweep import SweepRequest
@@ -147,6 +148,17 @@ class FleetWorkflow:
             search_attributes=self._state.search_attributes,
             sweep_every=fleet.fleet.sweep_every,
             machine=self._guarded(spec),
+            storm=self.storm(),
+        )
+
+    @workflow.query(name=FleetQuery.STORM)
+    def storm(self) -> StormTerms:
+        fleet = self._fleet()
+        return StormTerms(
+            version=self._state.version,
+            servers=len(fleet.servers),
+            shards=_shards(fleet),
+            storm=fleet.storm,
         )
 
     @workflow.query(name=FleetQuery.SHARD)
@@ -161,6 +173,7 @@ class FleetWorkflow:
             specs=[fleet.spec(name) for name in names],
             paused={name: pause for name, pause in pauses.items() if pause is not None},
             search_attributes=self._state.search_attributes,
+            storm=self.storm(),
         )
 
     @workflow.query(name=FleetQuery.ALERTS)

@@ -31,6 +31,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.escalation import Escalation
     from workflows.hands import Hands, Interrupted, NotSent, expired
     from workflows.orders import Orders
+    from workflows.slots import Slots
     from workflows.taking import Taking, refused
 
 _FIRST_WORD_WITHIN = timedelta(seconds=60)
@@ -42,6 +43,7 @@ class Healing:
     def __init__(self, request: RemediationInput, book: Book, orders: Orders, hands: Hands) -> None:
         self.first: Observation | None = None
         self._case = Case(request, book, orders, hands)
+        self.slots = Slots(self._case)
         self._decide = Decide(self._case)
         self._taking = Taking(self._case)
         self._cure = Cure(self._case)
@@ -68,6 +70,7 @@ class Healing:
             workflow.logger.exception("a remediation failed")
             said = f"{type(problem).__name__}: {problem}"
             decision = Decision.end(Outcome.INTERNAL_ERROR, said[:300])
+        await self.slots.give_back()
         await self._ending.close(
             decision, self._policy or Policy(), harmless=self._proved_harmless, held=self._held
         )
@@ -87,8 +90,8 @@ class Healing:
             end = await self._follow(decision, facts, policy)
             if end is not None:
                 return end
-            acted = self._case.incident.restarts > restarts
-            rounds = 0 if acted or decision.next is not Next.RESTART else rounds + 1
+            moved = self._case.incident.restarts > restarts or self.slots.has_waited()
+            rounds = 0 if moved or decision.next is not Next.RESTART else rounds + 1
         return Decision.end(Outcome.HANDED_OVER, "the facts changed before every try to act")
 
     async def _follow(
@@ -103,6 +106,8 @@ class Healing:
             await self._decide.pause(policy, decision.why)
         elif decision.next is Next.BOOTING:
             await self._decide.booting(facts, decision.why)
+        elif not await self.slots.obtain(facts):
+            return None
         elif facts.policy.mode is Mode.DRY_RUN and not self._orders.by_hand:
             return Decision.end(Outcome.DRY_RUN, "everything but the command was done")
         else:
@@ -225,6 +230,9 @@ class Healing:
             raise Interrupted
         if expired(facts.asked, facts.policy.reading_max_age):
             await self._taking.give_back(facts, key, "what was read went stale before the command")
+            return None
+        if self.slots.is_lost:
+            await self._taking.give_back(facts, key, "restarts were blocked before the command")
             return None
         self._orders.committed = True
         # Beside the command, not before it: nothing may age the facts that it rests on.

@@ -1,14 +1,16 @@
 """The scheduled look at a shard of the fleet: read, judge, report. It never acts."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.readings import ReadingActivities
     from activities.reports import ReportActivities
+    from activities.storms import StormActivities
     from fleet import details
     from fleet.contracts.names import HEALTH_SWEEP
     from fleet.contracts.sweep import (
@@ -20,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from fleet.durations import brief
     from fleet.follow_up import followed_up
+    from fleet.shares import digest, news
     from fleet.sweep import Judgement, is_too_old, judge_shard, with_unsent
     from workflows.alerting import raise_alert
 
@@ -45,6 +48,7 @@ class HealthSweep:
             )
         judgement = judge_shard(request.shard, workflow.now(), workflow.info().run_id, seen, before)
         workflow.set_current_details(details.sweep(judgement.result, workflow.info().namespace))
+        judgement = await self._tell_share(judgement, seen, before)
         if judgement.reports:
             sent = await self._report(judgement, search_attributes=seen.search_attributes)
             judgement = followed_up(with_unsent(judgement, sent.unsent), sent)
@@ -67,6 +71,28 @@ class HealthSweep:
             retry_policy=RetryPolicy(maximum_attempts=2),
             summary=f"read the servers of shard {request.shard}",
         )
+
+    async def _tell_share(
+        self, judgement: Judgement, seen: SweepReadings, before: SweepResult | None
+    ) -> Judgement:
+        """Tell ``storm-guard`` before anybody may act on this sweep; what fails, the next tells."""
+        share = news(seen, judgement.result, before, workflow.now())
+        if share is None:
+            return judgement
+        try:
+            await workflow.execute_activity_method(
+                StormActivities.report_share,
+                share,
+                schedule_to_close_timeout=timedelta(seconds=20),
+                start_to_close_timeout=timedelta(seconds=10),
+                retry_policy=RetryPolicy(maximum_attempts=2),
+                summary=f"tell storm-guard: {len(share.ill)} of {share.managed} are not well",
+            )
+        except ActivityError as problem:
+            workflow.logger.warning("storm-guard could not be told: %s", problem.cause)
+            return judgement
+        heard = judgement.result.model_copy(update={"share_heard": digest(share)})
+        return replace(judgement, result=heard)
 
     async def _report(self, judgement: Judgement, *, search_attributes: bool) -> ReportResult:
         names = [report.observation.server for report in judgement.reports]

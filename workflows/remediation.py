@@ -22,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
         RemediationSignal,
         RemediationStatus,
     )
+    from fleet.contracts.storm import SLOT_SIGNAL
     from fleet.contracts.sweep import Observation
     from fleet.durations import show
     from fleet.verdicts import ACTIONABLE, FOR_REMEDIATION, GOOD
@@ -86,6 +87,10 @@ class Remediation:
             self._healing.first = self._healing.first or observation
             if observation.verdict in ACTIONABLE and self._book.incident is not None:
                 self._book.adopt(observation.verdict, observation.since)
+
+    @workflow.signal(name=SLOT_SIGNAL, description="storm-guard's word; sent by steady itself")
+    def slot(self, *words: Any) -> None:
+        self._healing.slots.hear(words)
 
     @workflow.signal(description='End the incident: {"who": "...", "why": "..."}')
     def cancel(self, *words: Any) -> None:

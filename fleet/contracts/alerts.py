@@ -24,7 +24,7 @@ class AlertAction(StrEnum):
 
 
 class AlertMessage(Message):
-    """One message a cause an incident.
+    """One message a cause an incident; ``server`` is empty where it is of the whole fleet.
 
     ``paged``: whoever gets pages has heard of the incident, and so hears of its good end.
     """

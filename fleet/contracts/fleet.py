@@ -2,11 +2,12 @@
 
 from enum import StrEnum
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from fleet.config import Alerts, Fleet, ServerSpec
 from fleet.contracts.names import Message
 from fleet.durations import Duration
+from fleet.policy import Storm
 
 
 class Pause(Message):
@@ -75,6 +76,7 @@ class FleetUpdate(StrEnum):
 
 class FleetQuery(StrEnum):
     STATE = "state"
+    STORM = "storm"
     PRESENT = "present"
     SHARD = "shard"
     ALERTS = "alerts"
@@ -86,10 +88,24 @@ class AlertSettings(Message):
     temporal_ui: str | None = None
 
 
+class StormTerms(Message):
+    """The fleet's limits on restarts, and its size, as of a version of it."""
+
+    version: int = 0
+    servers: int = Field(default=1, ge=0)
+    shards: int = Field(default=1, ge=0)
+    storm: Storm = Storm()
+
+    @property
+    def at_once(self) -> int:
+        return self.storm.at_once(self.servers)
+
+
 class PresentPolicy(Message):
     """The answer of ``fleet`` for one server: ``spec`` is none where it is not in the fleet.
 
-    ``machine`` is the one it runs on, where that has a guard.
+    ``machine`` is the one it runs on, where that has a guard. Without ``storm``, from a worker of an
+    older version, nothing holds restarts back.
     """
 
     version: int
@@ -99,6 +115,7 @@ class PresentPolicy(Message):
     search_attributes: bool = False
     sweep_every: Duration | None = None
     machine: str | None = None
+    storm: StormTerms | None = None
 
 
 class ShardSlice(Message):
@@ -107,6 +124,7 @@ class ShardSlice(Message):
     specs: list[ServerSpec]
     paused: dict[str, Pause] = {}
     search_attributes: bool = False
+    storm: StormTerms | None = None
 
 
 class ReconcileRequest(Message):

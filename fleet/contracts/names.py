@@ -7,11 +7,13 @@ from pydantic import BaseModel, ConfigDict
 
 TASK_QUEUE = "steady"
 FLEET_ID = "fleet"
+STORM_GUARD_ID = "storm-guard"
 
 HEALTH_SWEEP = "HealthSweep"
 REMEDIATION = "Remediation"
 SERVER_GUARD = "ServerGuard"
 HOST_GUARD = "HostGuard"
+STORM_GUARD = "StormGuard"
 FLEET = "Fleet"
 ALERT = "Alert"
 DRILL = "Drill"

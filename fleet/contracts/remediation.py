@@ -16,6 +16,7 @@ class Phase(StrEnum):
     COLLECTING = "collecting evidence"
     ANNOUNCING = "announcing"
     APPROVING = "waiting for approval"
+    WAITING = "waiting for a slot"
     RECHECKING = "rechecking"
     TAKING = "taking budget"
     RESTARTING = "restarting"

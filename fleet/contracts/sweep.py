@@ -2,7 +2,7 @@
 
 from pydantic import AwareDatetime
 
-from fleet.contracts.fleet import Pause
+from fleet.contracts.fleet import Pause, StormTerms
 from fleet.contracts.names import Message
 from fleet.durations import Duration
 from fleet.judge import Memory
@@ -19,6 +19,7 @@ class SweepReadings(Message):
     """Readings of a shard. ``policies`` are listed once; ``policy_of`` points into them.
 
     ``follows_up``: whoever read it expects the sweep to remind people, and to say what is over.
+    ``unmanaged`` are the servers for which no restart is configured.
     """
 
     interval: Duration
@@ -29,16 +30,25 @@ class SweepReadings(Message):
     paused: dict[str, Pause] = {}
     search_attributes: bool = False
     follows_up: bool = False
+    unmanaged: list[str] = []
+    storm: StormTerms | None = None
 
 
 class SweepResult(Message):
-    """What a sweep leaves for the next one, and for whoever looks."""
+    """What a sweep leaves for the next one, and for whoever looks.
+
+    ``ill`` says of each server that turned bad, since when it has not been well, whatever verdicts
+    followed; one that was never seen well enough to be read is not there. ``share_heard`` is a
+    digest of what ``storm-guard`` was last told of this shard.
+    """
 
     shard: int
     at: AwareDatetime
     version: int = 0
     servers: dict[str, Memory] = {}
     whys: dict[str, str] = {}
+    ill: dict[str, AwareDatetime] = {}
+    share_heard: str = ""
 
 
 class Observation(Message):

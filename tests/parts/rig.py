@@ -46,6 +46,8 @@ SHORTENED: dict[str, Any] = {
     "retry_delays": ["0s", "2s"],
     "escalated_reads": ["2s"],
 }
+#: Most tests freeze servers on purpose, and side by side.
+CALM = {"restarts_at_once": 100, "at_least": 100}
 _NOBODY = {
     "source": {"kind": "redis", "key": "worker:nobody"},
     "policy": {"expected_off": True},
@@ -94,6 +96,7 @@ class Rig:
     sshd: Sshd
     inbox: Receiver
     workers: list[Working] = field(default_factory=list)
+    storm: Mapping[str, Any] = field(default_factory=lambda: CALM)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     async def start_worker(self, *argv: str, variables: Mapping[str, str] | None = None) -> Working:
@@ -177,6 +180,7 @@ class Rig:
             {
                 "fleet": {"name": "rig", "sweep_every": sweep},
                 "alerts": {"webhook": {"file": str(self.folder / "webhook")}},
+                "storm": self.storm,
                 "defaults": SHORTENED,
                 "hosts": {name: host.model_dump() for name, host in hosts.items()},
                 "servers": {server.name: self._entry(server) for server in servers}

@@ -18,7 +18,7 @@ from temporalio.testing import WorkflowEnvironment
 
 from fleet.config import DockerRestart, Drill, Host, RedisSource, ServerSpec
 from fleet.contracts.alerts import AlertMessage, Severity
-from fleet.contracts.fleet import Pause, PresentPolicy
+from fleet.contracts.fleet import Pause, PresentPolicy, StormTerms
 from fleet.contracts.host import (
     Effect,
     Evidence,
@@ -57,6 +57,7 @@ class World:
         self.host_budget = HostBudget()
         self.pause: Pause | None = None
         self.drill: Drill | None = None
+        self.storm: StormTerms | None = None
         self.frozen_at: datetime | None = None
         self.recovers_at: datetime | None = None
         self.state = WorkState.PROCESSING
@@ -228,6 +229,7 @@ class World:
             pause=self.pause,
             sweep_every=MINUTE / 2 if self.drill is not None else None,
             machine=self.machine,
+            storm=self.storm,
         )
 
     @activity.defn

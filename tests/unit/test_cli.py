@@ -22,7 +22,7 @@ from worker.snapshot import ServerView
 
 COMMANDS = (
     *("up", "worker", "demo", "validate", "apply", "status", "incidents", "cancel", "snooze"),
-    *("approve", "restart", "pause", "resume", "audit", "ssh-scan", "init", "drill"),
+    *("approve", "restart", "pause", "resume", "audit", "ssh-scan", "init", "drill", "storm"),
 )
 
 

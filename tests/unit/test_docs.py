@@ -37,6 +37,7 @@ PAGES = {
     "docs/evidence.md": (ROOT / "docs" / "evidence.md").read_text(),
     "docs/budget.md": (ROOT / "docs" / "budget.md").read_text(),
     "docs/gateway.md": (ROOT / "docs" / "gateway.md").read_text(),
+    "docs/storms.md": (ROOT / "docs" / "storms.md").read_text(),
     "docs/monitoring.md": (ROOT / "docs" / "monitoring.md").read_text(),
 }
 EVIDENCE = PAGES["docs/evidence.md"]

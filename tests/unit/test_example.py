@@ -25,6 +25,7 @@ from fleet.config import (
     StateWords,
     StatusSource,
     Store,
+    Storm,
     SystemdRestart,
     VllmSource,
 )
@@ -40,6 +41,7 @@ PLACES: dict[type[BaseModel], list[str]] = {
     Fleet: [""],
     FleetSection: ["fleet"],
     Alerts: ["alerts"],
+    Storm: ["storm"],
     Policy: ["defaults"],
     RollingBudget: ["defaults.budget"],
     DailyBudget: ["servers.gpu-2.policy.budget"],
@@ -129,6 +131,7 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
     without = {key for _, model, key, _ in commented_out() if not has_default(model, key)}
     assert without == {
         "temporal_ui",
+        "restarts_at_once",
         "notice",
         "page",
         "dead_mans_switch",

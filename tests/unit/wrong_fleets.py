@@ -100,7 +100,7 @@ ONE_TABLE: Table = {
     ),
     "a table nobody can guess": (
         GOOD + "[zzz]\n",
-        "fleet.toml: zzz: unknown key — known: fleet, alerts, defaults, stores, hosts, servers, gateway, endpoints",
+        "fleet.toml: zzz: unknown key — known: fleet, alerts, storm, defaults, stores, hosts, servers, gateway, endpoints",
     ),
     "servers that are no table": (
         "servers = 3\n",
