@@ -54,8 +54,7 @@ def ask(state: StormState, request: SlotAsk, now: datetime) -> StormState:
         began = held.granted_at if held is not None else now
         holders.append(asked.model_copy(update={"granted_at": began, "answered": asked.by_hand}))
     elif len(waiting) < MOST_WAITING:
-        waiting.append(asked)
-        waiting.sort(key=lambda lease: lease.asked_at)
+        waiting.insert(_place(asked, state, is_holder=held is not None), asked)
     return state.model_copy(update={"holders": holders, "waiting": waiting})
 
 
@@ -209,6 +208,14 @@ def _answered(state: StormState) -> StormState:
         ]
 
     return state.model_copy(update={"holders": told(state.holders), "waiting": told(state.waiting)})
+
+
+def _place(asked: Lease, state: StormState, *, is_holder: bool) -> int:
+    """Where it stands in the queue. Whoever had a slot is before all that came later."""
+    if is_holder:
+        return sum(lease.asked_at < asked.asked_at for lease in state.waiting)
+    holders = [lease.holder for lease in state.waiting]
+    return holders.index(asked.holder) if asked.holder in holders else len(state.waiting)
 
 
 def _of(wanted: Lease, leases: list[Lease]) -> Lease | None:
