@@ -7,7 +7,12 @@ import asyncio
 from datetime import timedelta
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowQueryRejectedError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+)
 from temporalio.common import QueryRejectCondition, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
@@ -30,6 +35,8 @@ from fleet.contracts.storm import (
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 _AT_ONCE = 8
+_TRIES = 3
+_BETWEEN = 0.5
 
 #: ``ApplicationError.type`` where Temporal could not be asked; trying again is right, and safe.
 STORM_GUARD_UNREACHABLE = "StormGuardUnreachable"
@@ -129,15 +136,10 @@ class StormReader:
 
         Raises:
             RPCError: Temporal or every worker is out of reach.
+            WorkflowQueryFailedError: it refused each of some tries.
         """
-        handle = self._client.get_workflow_handle(STORM_GUARD_ID)
         try:
-            held: StormState = await handle.query(
-                StormQuery.STATE,
-                result_type=StormState,
-                reject_condition=QueryRejectCondition.NOT_OPEN,
-                rpc_timeout=patience,
-            )
+            held = await self._ask(patience)
         except WorkflowQueryRejectedError:
             return StormState()
         except RPCError as problem:
@@ -145,6 +147,25 @@ class StormReader:
                 return StormState()
             raise
         return held
+
+    async def _ask(self, patience: timedelta) -> StormState:
+        """Once more where a query raced a step, which a worker refuses: that passes at once."""
+        handle = self._client.get_workflow_handle(STORM_GUARD_ID)
+        for attempt in range(1, _TRIES + 1):
+            try:
+                held: StormState = await handle.query(
+                    StormQuery.STATE,
+                    result_type=StormState,
+                    reject_condition=QueryRejectCondition.NOT_OPEN,
+                    rpc_timeout=patience,
+                )
+            except WorkflowQueryFailedError:
+                if attempt == _TRIES:
+                    raise
+                await asyncio.sleep(_BETWEEN)
+            else:
+                return held
+        raise AssertionError
 
 
 def _unreachable(problem: RPCError) -> ApplicationError:

@@ -11,18 +11,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from activities.ledgers import GuardReader
 from activities.policies import PolicyReader
+from activities.storms import StormReader
 from fleet.config import Fleet
 from fleet.contracts.alerts import AlertResult
 from fleet.contracts.fleet import FleetState
 from fleet.contracts.names import ALERT, REMEDIATION, SearchAttribute, remediation_id
 from fleet.contracts.remediation import RemediationStatus
+from fleet.contracts.storm import StormState
 from fleet.ledger import budget_left, local_day
 from fleet.policy import Budget, DailyBudget
 from worker.closed import ClosedRuns
@@ -60,6 +62,7 @@ class Census:
     phases: Mapping[str, int] | None = None
     budgets: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     waiting: int | None = None
+    storm: StormState | None = None
     closed: Sequence[ClosedIncident] = ()
     alerts: Sequence[bool] = ()
     problems: Sequence[str] = ()
@@ -70,6 +73,7 @@ class CensusTaker:
         self._client = client
         self._policies = PolicyReader(client)
         self._guards = GuardReader(client)
+        self._storms = StormReader(client)
         self._incidents = ClosedRuns(client, REMEDIATION, RemediationStatus)
         self._alerts = ClosedRuns(client, ALERT, AlertResult)
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -79,12 +83,13 @@ class CensusTaker:
     async def take(self, shards: Sequence[Shard]) -> Census:
         """Look once; ``shards`` are the sweeps as they were last seen."""
         problems: list[str] = []
-        state, opened, waiting, closed, alerts = await asyncio.gather(
+        state, opened, waiting, closed, alerts, storm = await asyncio.gather(
             _or(None, self._policies.state(), "the fleet", problems),
             _or(None, self._open(), "open incidents", problems),
             _or(None, self._waiting(), "waiting alerts", problems),
             _or([], self._closed(), "closed incidents", problems),
             _or([], self._told(), "alerts", problems),
+            _or(None, self._storms.state(_PATIENCE), "the limit on restarts", problems),
         )
         fleet = state.fleet if state is not None else None
         acted_on = {*(opened or {}), *(each.status.server for each in closed)}
@@ -93,6 +98,7 @@ class CensusTaker:
             phases=Counter(opened.values()) if opened is not None else None,
             budgets=await self._budgets.look(fleet, acted_on) if fleet is not None else {},
             waiting=waiting,
+            storm=storm,
             closed=closed,
             alerts=alerts,
             problems=problems,
@@ -197,6 +203,12 @@ def _verdicts(state: FleetState, shards: Sequence[Shard]) -> dict[str, int]:
 async def _or(otherwise: T, wanted: Awaitable[T], what: str, problems: list[str]) -> T:
     try:
         return await wanted
-    except (RPCError, ApplicationError, TimeoutError, ValueError) as problem:
+    except (
+        RPCError,
+        WorkflowQueryFailedError,
+        ApplicationError,
+        TimeoutError,
+        ValueError,
+    ) as problem:
         problems.append(f"{what}: {type(problem).__name__}")
         return otherwise

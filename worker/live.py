@@ -42,6 +42,10 @@ def header(seen: Snapshot, place: str, ui_url: str | None) -> Text:
         head.append("\nTemporal UI ").append(ui_url, style=f"cyan link {ui_url}")
     if is_paused(seen.fleet_pause, seen.at):
         head.append(f"\nthe whole fleet is {_paused(seen.fleet_pause)}", style="yellow")
+    if seen.blocked_by:
+        head.append(
+            f"\nno restart is possible: {seen.blocked_by}; `steady storm`", style="bold red"
+        )
     return head
 
 

@@ -24,6 +24,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from fleet.contracts.remediation import Outcome, Phase
+from fleet.contracts.storm import StormState
 from fleet.verdicts import Verdict
 from worker.census import UNKNOWN, Census, ClosedIncident
 from worker.sweeps import Shard
@@ -34,6 +35,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _OURS = "This worker process only: "
 _SECONDS = (5, 10, 30, 60, 120, 180, 240, 300, 450, 600, 900, 1800, 3600, 7200, 14400, 43200)
+#: What may hold a restart back: others that run now, or a fleet-wide suspicion.
+_BLOCKS = ("limit", "suspicion")
 _HEALED = frozenset({Outcome.RESOLVED, Outcome.RECOVERED})
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -65,6 +68,13 @@ class Metrics:
         self._limit = self._new(
             Gauge, "restart_budget_limit", "Restarts that the budget of a server has.", "server"
         )
+        self._slots = self._new(Gauge, "restart_slots_held", "Restarts that run now.")
+        self._blocked = self._new(
+            Gauge, "restarts_blocked", "Restarts that wait, by what holds them back.", "by"
+        )
+        self._suspicion = self._new(
+            Gauge, "fleet_suspicion", "1 while a fleet-wide suspicion blocks every restart."
+        )
         self._waiting = self._new(Gauge, "alerts_waiting", "Alerts that are on their way.")
         self._alerts = self._new(
             Counter, "alerts", "Alerts that ended: delivered, or given up.", "result"
@@ -78,6 +88,7 @@ class Metrics:
         _zero(self._servers, (*Verdict, UNKNOWN))
         _zero(self._open, (*Phase,))
         _zero(self._closed, (*Outcome,))
+        _zero(self._blocked, _BLOCKS)
         _zero(self._alerts, ("delivered", "undelivered"))
         _zero(self._pings, ("delivered", "failed"))
 
@@ -103,12 +114,20 @@ class Metrics:
             if census.budgets:
                 _replace(self._left, {name: left for name, (left, _) in census.budgets.items()})
                 _replace(self._limit, {name: limit for name, (_, limit) in census.budgets.items()})
+            if census.storm is not None:
+                self._show_storm(census.storm)
             if census.waiting is not None:
                 self._waiting.set(census.waiting)
             for delivered in census.alerts:
                 self._alerts.labels("delivered" if delivered else "undelivered").inc()
             for incident in census.closed:
                 self._count(incident)
+
+    def _show_storm(self, storm: StormState) -> None:
+        suspected, waiting = storm.suspicion is not None, len(storm.waiting)
+        self._slots.set(len(storm.holders))
+        self._suspicion.set(suspected)
+        _replace(self._blocked, {_BLOCKS[suspected]: waiting}, _BLOCKS)
 
     def pinged(self, delivered: bool) -> None:
         self._pings.labels("delivered" if delivered else "failed").inc()

@@ -50,7 +50,7 @@ def fitted(seen: Snapshot, alerts: int, width: int, height: int) -> Room:
 
 
 def _fixed(seen: Snapshot, alerts: int) -> int:
-    head = 2 + (seen.fleet_pause is not None)
+    head = 2 + (seen.fleet_pause is not None) + bool(seen.blocked_by)
     incidents = _FRAME if seen.open or seen.closed else 0
     told = 2 if alerts else 0
     foot = 2 + min(_PROBLEMS, len(seen.problems))

@@ -16,16 +16,20 @@ from temporalio.client import (
     Client,
     WorkflowExecution,
     WorkflowExecutionStatus,
+    WorkflowQueryFailedError,
 )
 from temporalio.service import RPCError
 
+from activities.storms import StormReader
 from fleet.config import FleetSection
 from fleet.contracts.fleet import FleetQuery, FleetState, Pause
 from fleet.contracts.names import FLEET_ID, REMEDIATION
 from fleet.contracts.remediation import Phase, RemediationStatus
+from fleet.contracts.storm import StormState
 from fleet.contracts.sweep import SweepResult
 from fleet.durations import Duration
 from fleet.judge import Memory
+from fleet.storms import blocked_by
 from fleet.verdicts import Verdict
 from worker.runs import listed, told
 from worker.sweeps import SweepReader, first
@@ -58,6 +62,8 @@ class ServerView(BaseModel):
 class Snapshot(BaseModel):
     """The whole fleet: ``servers`` by name, ``open`` and ``closed`` incidents newest first.
 
+    ``blocked_by`` is what blocks every restart, empty where nothing does.
+
     ``fleet`` is none where nothing was applied, or nobody could say. ``problems`` are the things
     that could not be read, each in one line; what is there is then older or less.
 
@@ -74,6 +80,7 @@ class Snapshot(BaseModel):
     sweep_every: Duration = timedelta(seconds=30)
     temporal_ui: str | None = None
     fleet_pause: Pause | None = None
+    blocked_by: str = ""
     servers: list[ServerView] = []
     open: list[RemediationStatus] = []
     closed: list[RemediationStatus] = []
@@ -94,14 +101,16 @@ class SnapshotReader:
         self._closed = closed
         self._results: dict[str, RemediationStatus] = {}
         self._sweeps = SweepReader(client)
+        self._storms = StormReader(client)
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def fetch(self) -> Snapshot:
         problems: list[str] = []
-        state, sweeps, incidents = await asyncio.gather(
+        state, sweeps, incidents, storm = await asyncio.gather(
             _or(FleetState(), self._fleet(), "the fleet", problems),
             _or([], self._last_sweeps(), "the sweeps", problems),
             _or(Incidents(), self._remediations(), "the incidents", problems),
+            _or(StormState(), self._storms.state(_PATIENCE), "the limit on restarts", problems),
         )
         fleet = state.fleet
         return Snapshot(
@@ -112,6 +121,7 @@ class SnapshotReader:
             sweep_every=(fleet.fleet if fleet is not None else FleetSection()).sweep_every,
             temporal_ui=fleet.fleet.temporal_ui if fleet is not None else None,
             fleet_pause=state.fleet_pause,
+            blocked_by=blocked_by(storm),
             servers=_views(state, sweeps, incidents.open),
             open=incidents.open,
             closed=incidents.closed,
@@ -230,6 +240,6 @@ async def _or(otherwise: T, wanted: Awaitable[T], what: str, problems: list[str]
     except ValidationError:
         problems.append(f"{what} can't be read: another version of steady wrote it")
         return otherwise
-    except (RPCError, TimeoutError, ValueError) as problem:
+    except (RPCError, WorkflowQueryFailedError, TimeoutError, ValueError) as problem:
         problems.append(f"{what} can't be read: {str(problem)[:200] or type(problem).__name__}")
         return otherwise

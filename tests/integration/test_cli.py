@@ -104,6 +104,7 @@ def fleet_text(host: SimHost, policies: dict[str, str]) -> str:
     )
     return (
         f'[fleet]\nname = "test"\nsweep_every = "1s"\n{DEFAULTS}\n'
+        "[storm]\nrestarts_at_once = 20\nat_least = 20\n"
         f'[hosts.sim]\naddress = "{host.address}"\nport = {host.port}\nuser = "{host.user}"\n'
         f'key = "{host.key}"\nknown_hosts = "{host.known_hosts}"\n{servers}'
     )

@@ -26,9 +26,11 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
+from activities.storms import STORM_GUARD_UNREACHABLE
 from fleet.contracts.alerts import AlertMessage
-from fleet.contracts.fleet import Pause
+from fleet.contracts.fleet import Pause, StormTerms
 from fleet.contracts.names import HEALTH_SWEEP, health_id
+from fleet.contracts.storm import ShareReport
 from fleet.contracts.sweep import (
     Report,
     ReportBatch,
@@ -77,6 +79,9 @@ class Shard:
         self.policy = policy or Policy()
         self.paused: dict[str, Pause] = {}
         self.follows_up = False
+        self.storm: StormTerms | None = None
+        self.storm_guard_hears = True
+        self.shares: list[ShareReport] = []
         self.looks: list[Reading | Exception] = []
         self.takes = timedelta(0)
         self.reports: list[Report] = []
@@ -131,12 +136,19 @@ class Shard:
             policy_of={self.server: 0},
             paused=self.paused,
             follows_up=self.follows_up,
+            storm=self.storm,
         )
 
     @activity.defn
     async def report(self, batch: ReportBatch) -> ReportResult:
         self.reports += batch.reports
         return ReportResult(unsent=self.unsent)
+
+    @activity.defn
+    async def report_share(self, report: ShareReport) -> None:
+        if not self.storm_guard_hears:
+            raise ApplicationError("Temporal is away", type=STORM_GUARD_UNREACHABLE)
+        self.shares.append(report)
 
     @property
     def told(self) -> list[AlertMessage]:
@@ -147,7 +159,7 @@ class Shard:
             self.client,
             task_queue=self.queue,
             workflows=[HealthSweep, Alert],
-            activities=[self.read_shard, self.report, *self.people.activities],
+            activities=[self.read_shard, self.report, self.report_share, *self.people.activities],
         )
 
 

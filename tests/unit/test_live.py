@@ -148,6 +148,12 @@ def test_a_pause_shows_until_when_by_whom_and_why() -> None:
     assert f"the whole fleet is {said}" in _shown(_seen(_view("gpu-1"), fleet_pause=pause))
 
 
+def test_what_blocks_every_restart_stands_at_the_top() -> None:
+    said = "fleet-wide suspicion (3 of 4 servers of shard 0 turned bad within 10m)"
+    assert f"no restart is possible: {said}" in _shown(_seen(_view("gpu-1"), blocked_by=said))
+    assert "no restart is possible" not in _shown(_seen(_view("gpu-1")))
+
+
 def test_a_pause_that_is_over_does_not_show() -> None:
     pause = Pause(until=_ago(1), who="ana")
     assert "paused" not in _shown(_seen(_view("gpu-1", paused=pause)))

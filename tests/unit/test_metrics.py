@@ -17,6 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from fleet.config import Fleet
 from fleet.contracts.guard import GuardState, Take
 from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
+from fleet.contracts.storm import Lease, StormState, Suspicion
 from fleet.contracts.sweep import SweepResult
 from fleet.guard import founded
 from fleet.verdicts import Verdict
@@ -119,6 +120,24 @@ class TestThePage:
     ) -> None:
         metrics.show(Census(closed=[ended(None)]), [])
         assert samples(metrics)["steady_incidents_total", "unknown"] == 1
+
+    def test_shows_what_holds_restarts_back(self, metrics: Metrics) -> None:
+        lease = Lease(
+            server="gpu-1", workflow_id="w", run="r", number=1, takes=timedelta(0), asked_at=BEGAN
+        )
+        limited = StormState(holders=[lease], waiting=[lease, lease])
+        metrics.show(Census(storm=limited), [])
+        shown = samples(metrics)
+        assert shown["steady_restart_slots_held", ""] == 1
+        assert shown["steady_restarts_blocked", "limit"] == 2
+        assert shown["steady_restarts_blocked", "suspicion"] == 0
+        assert shown["steady_fleet_suspicion", ""] == 0
+        suspicion = Suspicion(began=BEGAN, shard=0, bad=3, managed=4, page_at=BEGAN)
+        metrics.show(Census(storm=limited.model_copy(update={"suspicion": suspicion})), [])
+        shown = samples(metrics)
+        assert shown["steady_restarts_blocked", "limit"] == 0
+        assert shown["steady_restarts_blocked", "suspicion"] == 2
+        assert shown["steady_fleet_suspicion", ""] == 1
 
     def test_shows_a_look_in_place_of_the_one_before(self, metrics: Metrics) -> None:
         first = Census(

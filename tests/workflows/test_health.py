@@ -15,7 +15,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from fleet.contracts.alerts import AlertMessage, Severity
-from fleet.contracts.fleet import Pause
+from fleet.contracts.fleet import Pause, StormTerms
 from fleet.contracts.names import alert_id
 from fleet.policy import Policy
 from fleet.verdicts import Verdict
@@ -211,3 +211,41 @@ async def test_people_are_reminded_and_hear_that_it_is_over_under_one_key(enter:
         assert [each.cause for each in s.told] == ["missing", "reminder", "over"]
         assert first.incident == again.incident == over.incident
         assert again.raised_at is not None
+
+
+# --- what storm-guard hears ----------------------------------------------------------------------
+
+
+async def test_storm_guard_hears_of_a_bad_server_once_and_before_anybody_acts(enter: Enter) -> None:
+    async with enter() as s:
+        s.storm = StormTerms(version=1)
+        await s.sweep(busy(0))
+        handle = await s.start(hung(30))
+        await handle.result()
+        assert s.shares == []
+        handle = await s.start(hung(60))
+        await handle.result()
+        history = await handle.fetch_history()
+        steps = [
+            event.activity_task_scheduled_event_attributes.activity_type.name
+            for event in history.events
+            if event.HasField("activity_task_scheduled_event_attributes")
+        ]
+        assert steps == ["read_shard", "report_share", "report"]
+        await s.sweep(hung(90))
+        assert [(each.managed, list(each.ill)) for each in s.shares] == [(1, [s.server])]
+        await s.sweep(busy(120), busy(150))
+        assert [len(each.ill) for each in s.shares] == [1, 0]
+
+
+async def test_a_storm_guard_that_cannot_be_told_holds_no_sweep_up_and_hears_with_the_next(
+    enter: Enter,
+) -> None:
+    async with enter() as s:
+        s.storm = StormTerms(version=1)
+        s.storm_guard_hears = False
+        await s.sweep(busy(0), hung(30), hung(60))
+        assert len([report for report in s.reports if not report.good]) == 1
+        s.storm_guard_hears = True
+        await s.sweep(hung(90), hung(120))
+        assert [list(each.ill) for each in s.shares] == [[s.server]]

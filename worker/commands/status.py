@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 KEYS = (
     *("at", "fleet", "version", "applied_at", "temporal_ui", "fleet_pause"),
+    "blocked_by",
     *("servers", "open", "problems"),
 )
 
@@ -26,9 +27,10 @@ def status(
 
     With a name: that server, and the timeline of its incident. `steady up` shows all of it live.
 
-    JSON: at, fleet, version, applied_at, temporal_ui, fleet_pause; servers, each with server,
-    verdict (null: not seen yet), since, pending, why, seen_at, phase, paused; open: incidents as in
-    `steady incidents`; problems: what could not be read.
+    JSON: at, fleet, version, applied_at, temporal_ui, fleet_pause, blocked_by (what blocks every
+    restart; empty: nothing); servers, each with server, verdict (null: not seen yet), since,
+    pending, why, seen_at, phase, paused; open: incidents as in `steady incidents`; problems: what
+    could not be read.
     """
     from worker.client import with_temporal
     from worker.render import as_json as print_json

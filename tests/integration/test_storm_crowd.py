@@ -1,0 +1,154 @@
+"""200 incidents at once on a real Temporal: what of them reaches ``storm-guard``, and who runs."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio import activity, workflow
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from activities.storms import StormActivities, StormReader
+from fleet.contracts.fleet import StormTerms
+from fleet.contracts.names import STORM_GUARD_ID
+from fleet.contracts.storm import SLOT_SIGNAL, SlotAsk, SlotFree, SlotWord
+from fleet.policy import Storm
+from tests.parts.people import People
+from tests.parts.temporal import QUICK_TIMERS, dev_server
+from worker.runner import PunctualRunner
+from workflows.alert import Alert
+from workflows.storm import StormGuard
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+
+INCIDENTS = 200
+QUEUE = "crowd"
+#: So few events that storm-guard continues as new in the middle of it, again and again.
+RENEWED = "limit.historyCount.suggestContinueAsNew=300"
+TERMS = StormTerms(version=1, servers=INCIDENTS, shards=2, storm=Storm())
+_WITHIN = timedelta(seconds=30)
+
+
+@workflow.defn(sandboxed=False)
+class Waits:
+    """Asks for a slot as a remediation does, restarts in it, and gives it back."""
+
+    @workflow.init
+    def __init__(self, server: str) -> None:
+        self._server, self._words = server, list[SlotWord]()
+
+    @workflow.run
+    async def run(self, server: str) -> int:
+        info = workflow.info()
+        run = info.first_execution_run_id
+        ask = SlotAsk(
+            server=server,
+            workflow_id=info.workflow_id,
+            run=run,
+            takes=timedelta(minutes=10),
+            terms=TERMS,
+        )
+        await workflow.execute_activity_method(
+            StormActivities.ask_slot, ask, start_to_close_timeout=_WITHIN
+        )
+        await workflow.wait_condition(lambda: any(word.granted for word in self._words))
+        await workflow.execute_activity_method(
+            Restarts.restart, server, start_to_close_timeout=_WITHIN
+        )
+        free = SlotFree(workflow_id=info.workflow_id, run=run, number=1)
+        await workflow.execute_activity_method(
+            StormActivities.release_slot, free, start_to_close_timeout=_WITHIN
+        )
+        return sum(word.granted for word in self._words)
+
+    @workflow.signal(name=SLOT_SIGNAL)
+    def slot(self, *words: Any) -> None:
+        self._words.append(SlotWord.model_validate(words[0]))
+
+
+class Restarts:
+    """How many run side by side, at most, and who was restarted."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.done: list[str] = []
+
+    @activity.defn
+    async def restart(self, server: str) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.2)
+        self.done.append(server)
+        self.now -= 1
+
+
+class Limits:
+    async def storm(self) -> StormTerms:
+        return TERMS
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    async with dev_server(tmp_path, settings=(QUICK_TIMERS, RENEWED)) as server:
+        yield await server.client()
+
+
+async def test_200_incidents_at_once_are_all_heard_and_never_more_than_the_limit_run(
+    client: Client,
+) -> None:
+    restarts = Restarts()
+    storms = StormActivities(client, Limits())  # type: ignore[arg-type]
+    async with Worker(
+        client,
+        task_queue=QUEUE,
+        workflows=[Waits, StormGuard, Alert],
+        activities=[
+            storms.ask_slot,
+            storms.release_slot,
+            storms.look_at_slots,
+            restarts.restart,
+            *People().activities,
+        ],
+        workflow_runner=PunctualRunner(),
+    ):
+        names = [f"gpu-{number}" for number in range(INCIDENTS)]
+        handles = await asyncio.gather(
+            *(
+                client.start_workflow(Waits.run, name, id=f"remediate/{name}", task_queue=QUEUE)
+                for name in names
+            )
+        )
+        grants = await asyncio.gather(*(handle.result() for handle in handles))
+        async with asyncio.timeout(30):
+            while (await StormReader(client).state()).holders:
+                await asyncio.sleep(0.1)
+        state = await StormReader(client).state()
+    assert sorted(restarts.done) == sorted(names)
+    assert restarts.most <= TERMS.at_once == 40
+    assert grants == [1] * INCIDENTS
+    assert (state.waiting, state.holders) == ([], [])
+    events = await _of_storm_guard(client)
+    failed = {
+        EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED,
+        EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT,
+    }
+    assert not failed & set(events)
+    assert events.count(EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED) >= 2 * INCIDENTS
+    assert EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW in events
+
+
+async def _of_storm_guard(client: Client) -> list[int]:
+    """The kinds of all events of all its runs."""
+    kinds: list[int] = []
+    run = (await client.get_workflow_handle(STORM_GUARD_ID).describe()).run_id
+    while run:
+        history = await client.get_workflow_handle(STORM_GUARD_ID, run_id=run).fetch_history()
+        kinds += [event.event_type for event in history.events]
+        run = history.events[
+            0
+        ].workflow_execution_started_event_attributes.continued_execution_run_id
+    return kinds
