@@ -5,6 +5,7 @@ It is started by the first that has something to say.
 
 import asyncio
 from datetime import timedelta
+from typing import Protocol
 
 from temporalio import activity
 from temporalio.client import (
@@ -17,7 +18,6 @@ from temporalio.common import QueryRejectCondition, WorkflowIDConflictPolicy, Wo
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.policies import PolicyReader
 from activities.pulse import pulse
 from fleet.contracts.fleet import StormTerms
 from fleet.contracts.names import STORM_GUARD, STORM_GUARD_ID, Message
@@ -42,13 +42,19 @@ _BETWEEN = 0.5
 STORM_GUARD_UNREACHABLE = "StormGuardUnreachable"
 
 
+class StormPolicies(Protocol):
+    """The part of ``PolicyReader`` that slots need."""
+
+    async def storm(self) -> StormTerms: ...
+
+
 class StormActivities:
     """Each may be tried again: what is said twice counts once.
 
     Raises ``ApplicationError`` of the type ``STORM_GUARD_UNREACHABLE``.
     """
 
-    def __init__(self, client: Client, policies: PolicyReader) -> None:
+    def __init__(self, client: Client, policies: StormPolicies) -> None:
         self._client, self._policies = client, policies
 
     @activity.defn

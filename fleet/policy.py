@@ -193,6 +193,18 @@ class Policy(Thresholds):
         return len(self.retry_delays) + 1
 
 
+def _fraction(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise refusal(
+            f"{value!r} is no share" if isinstance(value, int | float) else "is no share",
+            "write a fraction between 0 and 1, like 0.4 for 40 %",
+        )
+    return value
+
+
+Share = Annotated[float, BeforeValidator(_fraction)]
+
+
 class Storm(BaseModel):
     """What holds restarts back in the whole fleet, whatever each server's own budget allows.
 
@@ -204,7 +216,7 @@ class Storm(BaseModel):
     model_config = STRICT
 
     restarts_at_once: int | None = Field(default=None, ge=1, le=1000, strict=True)
-    share: float = Field(default=0.4, gt=0, lt=1, strict=True)
+    share: Share = 0.4
     at_least: int = Field(default=3, ge=2, le=2000, strict=True)
     window: Positive = parse("10m")
     cooldown: Positive = parse("10m")

@@ -139,7 +139,7 @@ class Slots:
                 raise Ended(_unasked(str(problem.cause))) from problem
             with suppress(asyncio.TimeoutError):
                 await workflow.wait_condition(
-                    lambda: self._fresh or self._is_called,
+                    lambda: self._fresh or self._orders.by_hand or self._orders.stop,
                     timeout=_ANSWER_WITHIN,
                     timeout_summary="storm-guard's answer",
                 )

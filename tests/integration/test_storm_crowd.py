@@ -101,7 +101,7 @@ async def test_200_incidents_at_once_are_all_heard_and_never_more_than_the_limit
     client: Client,
 ) -> None:
     restarts = Restarts()
-    storms = StormActivities(client, Limits())  # type: ignore[arg-type]
+    storms = StormActivities(client, Limits())
     async with Worker(
         client,
         task_queue=QUEUE,

@@ -59,7 +59,7 @@ class Town:
         for world in self.worlds.values():
             world.storm = self.terms
         self.told: list[AlertMessage] = []
-        self.storms = StormActivities(env.client, Limits(self))  # type: ignore[arg-type]
+        self.storms = StormActivities(env.client, Limits(self))
         self.guards = GuardActivities(env.client)
 
     def __getitem__(self, name: str) -> World:

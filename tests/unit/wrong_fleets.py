@@ -102,6 +102,39 @@ ONE_TABLE: Table = {
         GOOD + "[zzz]\n",
         "fleet.toml: zzz: unknown key — known: fleet, alerts, storm, defaults, stores, hosts, servers, gateway, endpoints",
     ),
+    "no restart at once": (
+        GOOD + "[storm]\nrestarts_at_once = 0\n",
+        "fleet.toml: storm.restarts_at_once: 0 is too small — choose at least 1",
+    ),
+    "a share in per cent": (
+        GOOD + "[storm]\nshare = 40\n",
+        (
+            "fleet.toml: storm.share: 40 is no share"
+            " — write a fraction between 0 and 1, like 0.4 for 40 %"
+        ),
+    ),
+    "a share as a text": (
+        GOOD + '[storm]\nshare = "40 %"\n',
+        (
+            "fleet.toml: storm.share: is no share"
+            " — write a fraction between 0 and 1, like 0.4 for 40 %"
+        ),
+    ),
+    "one server as a storm": (
+        GOOD + "[storm]\nat_least = 1\n",
+        "fleet.toml: storm.at_least: 1 is too small — choose at least 2",
+    ),
+    "no window for a storm": (
+        GOOD + '[storm]\nwindow = "0s"\n',
+        "fleet.toml: storm.window: 0s is out of range — choose from 1ms to 366d",
+    ),
+    "a key of a storm that nobody knows": (
+        GOOD + "[storm]\nslots = 3\n",
+        (
+            "fleet.toml: storm.slots: unknown key — known: restarts_at_once, share, at_least,"
+            " window, cooldown, page_after"
+        ),
+    ),
     "servers that are no table": (
         "servers = 3\n",
         "fleet.toml: servers: is a number — write a table",
