@@ -32,6 +32,7 @@ from fleet.contracts.names import (
     FLEET,
     FLEET_ID,
     SERVER_GUARD,
+    STORM_GUARD_ID,
     TASK_QUEUE,
     alert_id,
     drill_id,
@@ -39,17 +40,20 @@ from fleet.contracts.names import (
     remediation_id,
 )
 from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
-from fleet.policy import Policy, RollingBudget
+from fleet.contracts.storm import OpenByHand, StormSignal, StormUpdate
+from fleet.policy import Policy, RollingBudget, Storm
 from tests.parts.drilled import DRILLS, DrillWorld
 from tests.parts.people import People
 from tests.parts.shard import busy, gone, hung, shard
 from tests.parts.stories import QUICK, STORIES, Scene, Story, escalate
 from tests.parts.temporal import QUICK_TIMERS, dev_server
+from tests.parts.town import Town
 from workflows.alert import Alert
 from workflows.drill import Drill
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
 from workflows.remediation import Remediation
+from workflows.storm import StormGuard
 
 FOLDER = Path(__file__).parent / "histories"
 
@@ -125,6 +129,57 @@ async def long_remediation(recorder: Recorder) -> None:
     story = Story("escalated-for_long", Outcome.ESCALATED, tell, {})
     await story.play(recorder.client)
     await recorder.write_chain(f"remediation-{story.name}", handles[0])
+
+
+async def storm(recorder: Recorder) -> None:
+    """Two servers, of which one waits for the other, and for a person who ends a suspicion; by
+    then their ``storm-guard`` has continued as new.
+    """
+    client = recorder.client
+    town = Town(
+        WorkflowEnvironment.from_client(client),
+        ["first", "second"],
+        Policy(
+            **{
+                **QUICK,
+                "cooldown": 3 * SECOND,
+                "verify_after": 3 * SECOND,
+                "load_limit": 5 * SECOND,
+            }
+        ),
+        Storm(restarts_at_once=1, at_least=2),
+    )
+    async with Worker(
+        client,
+        task_queue=TASK_QUEUE,
+        workflows=[Remediation, ServerGuard, StormGuard, Alert],
+        activities=[*town.activities, *People(town.told).activities],
+    ):
+        await town.found()
+        for world in town.worlds.values():
+            world.boot = timedelta(0)
+            await world.freeze()
+        first = await town["first"].report()
+        await _reaches(first, Phase.COOLING)
+        second = await town["second"].report()
+        await _reaches(second, Phase.WAITING)
+        began = await town.storm_guard.describe()
+        await town.sweep("first", "second")
+        while not (await town.state()).suspicion:
+            await asyncio.sleep(0.05)
+        await first.result()
+        while (await town.storm_guard.describe()).run_id == began.run_id:
+            await town.storm_guard.signal(StormSignal.FREE, "nothing")
+        await town.storm_guard.execute_update(StormUpdate.OPEN, OpenByHand(who="ann"))
+        await second.result()
+        await recorder.write("remediation-resolved-after_others", remediation_id("second"))
+        await recorder.write("storm-guard", STORM_GUARD_ID, began.run_id)
+        await recorder.write("storm-guard-continued", STORM_GUARD_ID)
+
+
+async def _reaches(handle: WorkflowHandle[Any, RemediationStatus], phase: Phase) -> None:
+    while (await handle.query(Remediation.status)).phase is not phase:
+        await asyncio.sleep(0.05)
 
 
 async def guards(recorder: Recorder) -> None:
@@ -306,7 +361,7 @@ async def record(folder: Path) -> None:
     async with _recorder(folder) as recorder:
         await _together(recorder, remediations, drills, sweeps, alerts)
     async with _recorder(folder, _SUGGEST) as recorder:
-        await _together(recorder, long_remediation, guards, fleets)
+        await _together(recorder, long_remediation, guards, fleets, storm)
 
 
 async def _together(recorder: Recorder, *parts: Part) -> None:

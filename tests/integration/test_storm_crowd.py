@@ -10,12 +10,13 @@ import pytest
 from temporalio import activity, workflow
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
+from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
 from activities.storms import StormActivities, StormReader
 from fleet.contracts.fleet import StormTerms
 from fleet.contracts.names import STORM_GUARD_ID
-from fleet.contracts.storm import SLOT_SIGNAL, SlotAsk, SlotFree, SlotWord
+from fleet.contracts.storm import SLOT_SIGNAL, Look, SlotAsk, SlotFree, SlotWord
 from fleet.policy import Storm
 from tests.parts.people import People
 from tests.parts.temporal import QUICK_TIMERS, dev_server
@@ -68,6 +69,25 @@ class Waits:
     @workflow.signal(name=SLOT_SIGNAL)
     def slot(self, *words: Any) -> None:
         self._words.append(SlotWord.model_validate(words[0]))
+
+
+@workflow.defn(sandboxed=False)
+class GoesOn:
+    """Continues as new once, and waits to be told to end."""
+
+    @workflow.init
+    def __init__(self, again: bool) -> None:
+        self._again, self._done = again, False
+
+    @workflow.run
+    async def run(self, again: bool) -> None:
+        if again:
+            workflow.continue_as_new(False)
+        await workflow.wait_condition(lambda: self._done)
+
+    @workflow.signal
+    def end(self) -> None:
+        self._done = True
 
 
 class Restarts:
@@ -152,3 +172,25 @@ async def _of_storm_guard(client: Client) -> list[int]:
             0
         ].workflow_execution_started_event_attributes.continued_execution_run_id
     return kinds
+
+
+async def test_a_lease_is_held_as_long_as_its_chain_of_runs_goes_on(client: Client) -> None:
+    storms = StormActivities(client, Limits())
+    async with Worker(client, task_queue=QUEUE, workflows=[GoesOn]):
+        handle = await client.start_workflow(GoesOn.run, True, id="remediate/a", task_queue=QUEUE)
+        first = handle.first_execution_run_id
+        assert first is not None
+        while (await handle.describe()).run_id == first:
+            await asyncio.sleep(0.05)
+        mine = SlotFree(workflow_id=handle.id, run=first, number=1)
+        others = [
+            SlotFree(workflow_id=handle.id, run="an earlier one", number=1),
+            SlotFree(workflow_id="remediate/never", run="r", number=1),
+        ]
+        look = Look(leases=[mine, *others])
+        looked = await ActivityEnvironment().run(storms.look_at_slots, look)
+        assert (looked.closed, looked.terms) == (others, TERMS)
+        await client.get_workflow_handle(handle.id).signal(GoesOn.end)
+        await client.get_workflow_handle(handle.id).result()
+        looked = await ActivityEnvironment().run(storms.look_at_slots, look)
+        assert looked.closed == [mine, *others]

@@ -37,6 +37,20 @@ def test_so_many_services_are_allowed_and_no_more() -> None:
         Alerts(page=tuple(SecretRef(env=f"E{n}") for n in range(21)))
 
 
+def test_an_alert_of_the_whole_fleet_names_no_server() -> None:
+    message = AlertMessage(
+        server="",
+        incident="storm@20261130T120000.000Z",
+        cause="fleet_suspicion",
+        severity=Severity.PAGE,
+        title="fleet-wide suspicion",
+    )
+    settings = AlertSettings(alerts=Alerts(), fleet_name="gpu-farm")
+    order = Delivery(message=message, target="webhook")
+    assert words(order, settings, None).lines[0] == "The fleet gpu-farm."
+    assert body(order, settings, None)["server"] is None
+
+
 @pytest.mark.parametrize(
     ("cause", "told", "expected"),
     [

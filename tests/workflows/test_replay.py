@@ -30,10 +30,19 @@ from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
 from workflows.health import HealthSweep
 from workflows.remediation import Remediation
+from workflows.storm import StormGuard
 
 pytestmark = pytest.mark.anyio
 
-WORKFLOWS: list[type] = [HealthSweep, Remediation, ServerGuard, FleetWorkflow, Alert, Drill]
+WORKFLOWS: list[type] = [
+    HealthSweep,
+    Remediation,
+    ServerGuard,
+    StormGuard,
+    FleetWorkflow,
+    Alert,
+    Drill,
+]
 HISTORIES = sorted(FOLDER.glob("*.json"))
 #: Bytes; a history that is far larger was recorded from a story that went in circles.
 LARGEST = 250_000
@@ -82,7 +91,7 @@ def test_every_workflow_was_recorded(each: type) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["remediation-escalated-for_long", "guard-for_long", "fleet-applied"]
+    "name", ["remediation-escalated-for_long", "guard-for_long", "storm-guard", "fleet-applied"]
 )
 def test_what_lives_for_long_was_recorded_on_both_sides_of_its_renewal(name: str) -> None:
     before = json.loads((FOLDER / f"{name}.json").read_text())["events"][-1]
