@@ -123,6 +123,7 @@ def _over(state: StormState, over: Over) -> AlertMessage:
         Alarm.OVER,
         severity=Severity.NOTICE,
         action=AlertAction.RESOLVE,
+        paged=True,
         title="the fleet-wide suspicion is over",
         detail=f"{by}{why}; {_waiting(state)}, to be judged anew.",
     )

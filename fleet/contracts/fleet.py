@@ -104,8 +104,8 @@ class StormTerms(Message):
 class PresentPolicy(Message):
     """The answer of ``fleet`` for one server: ``spec`` is none where it is not in the fleet.
 
-    ``machine`` is the one it runs on, where that has a guard. Without ``storm``, from a worker of an
-    older version, nothing holds restarts back.
+    ``machine`` is the one it runs on, where that has a guard. Without ``storm``, from a worker of
+    an older version, nothing holds restarts back.
     """
 
     version: int
