@@ -181,15 +181,17 @@ def test_the_pages_of_an_engine_are_kept_and_none_of_them_is_a_request_for_work(
 @pytest.mark.parametrize(
     ("script", "status", "out"),
     [
-        ("echo 'a b'; exit 3", 3, "a b\n"),
-        ("sleep 60", 124, ""),
-        ("trap '' TERM; echo on; while :; do sleep 0.1; done", 137, "on\n"),
+        ("echo 'a b'; exit 3", {3}, "a b\n"),
+        # On a machine that is busy the second signal may overtake the first.
+        ("sleep 60", {124, 137}, ""),
+        ("trap '' TERM; echo on; while :; do sleep 0.1; done", {137}, "on\n"),
     ],
 )
-def test_the_host_itself_ends_a_command_in_time(script: str, status: int, out: str) -> None:
+def test_the_host_itself_ends_a_command_in_time(script: str, status: set[int], out: str) -> None:
     argv = bounded(("sh", "-c", script), 1.5)
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, done.stdout) == (status, out)
+    assert done.returncode in status
+    assert done.stdout == out
 
 
 def test_a_child_that_a_command_leaves_behind_is_ended_with_its_group() -> None:
