@@ -13,12 +13,11 @@ from gateway.core import Core, Tee
 from gateway.faults import Fault, Refused
 from gateway.heads import AnswerHead, RequestHead
 from gateway.outbound import Outbound, hand_over
-from gateway.pool import Address
+from gateway.rewriting import answer_bytes, last_chunk, request_bytes
 from gateway.routing import Backend, Route
 from gateway.tally import Who
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_LAST = b"0\r\n\r\n"
 
 
 class Client(Protocol):
@@ -92,7 +91,7 @@ class Exchange:
         self._touched = self._core.sweeper.now
         self._trailers = trailers
         if self._connection is not None and self.head.chunked:
-            self._out.append(self._last())
+            self._out.append(last_chunk(self._trailers))
         if self._tee is not None:
             self._tee.end(trailers)
 
@@ -101,9 +100,6 @@ class Exchange:
         if self._out and self._connection is not None:
             out, self._out = self._out, []
             hand_over(self._connection.transport, out)
-
-    def _last(self) -> bytes:
-        return b"0\r\n" + self._trailers + b"\r\n" if self._trailers else _LAST
 
     def _keep_for_another(self, data: bytes) -> None:
         assert self._replay is not None
@@ -150,7 +146,7 @@ class Exchange:
         for part in self._replay or ():
             self._out.append(chunk(part) if head.chunked else part)
         if self.request_done and head.chunked:
-            self._out.append(self._last())
+            self._out.append(last_chunk(self._trailers))
         if self._replay_bytes > self._core.limits.replay:
             self._replay = None
         if self._client is not None:
@@ -213,26 +209,9 @@ class Exchange:
                 self._tee = None
         if self._client is None:
             return
-        old = self.head.version == "1.0"
-        framing = b""
-        if head.has_no_body(self.head.is_head):
-            if head.length is not None and head.status != 204:
-                framing = b"Content-Length: %d\r\n" % head.length
-        elif head.length is not None:
-            framing = b"Content-Length: %d\r\n" % head.length
-        elif old:
-            self._keep = False
-        else:
-            self._down_chunked = True
-            framing = b"Transfer-Encoding: chunked\r\n"
-        if not self._keep or self._core.stopping:
-            self._keep = False
-            framing += b"Connection: close\r\n"
-        elif old:
-            framing += b"Connection: keep-alive\r\n"
-        self._down.append(
-            b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (head.status, head.reason, head.forwarded, framing)
-        )
+        keep = self._keep and not self._core.stopping
+        raw, self._keep, self._down_chunked = answer_bytes(head, self.head, keep=keep)
+        self._down.append(raw)
 
     def on_answer_body(self, data: bytes) -> None:
         self._touched = self._core.sweeper.now
@@ -249,7 +228,7 @@ class Exchange:
 
     def on_answer_end(self, trailers: bytes) -> None:
         if self._down_chunked and self._client is not None:
-            self._down.append(b"0\r\n" + trailers + b"\r\n" if trailers else _LAST)
+            self._down.append(last_chunk(trailers))
         self.on_answer_read()
         connection, backend = self._connection, self._backend
         assert connection is not None
@@ -268,7 +247,10 @@ class Exchange:
 
     def _count(self, backend: Backend) -> None:
         first = self._first - self._began if self._first is not None else None
-        series = self._core.tally.of(Who(self.route.endpoint, backend.name, self.route.role))
+        series = self.route.series.get(backend)
+        if series is None:
+            who = Who(self.route.endpoint, backend.name, self.route.role)
+            series = self.route.series[backend] = self._core.tally.of(who)
         series.ended(self._status, first, time.monotonic() - self._began)
 
     # --- how it ends otherwise ---------------------------------------------------------------
@@ -350,24 +332,3 @@ class Exchange:
 
     def _waits_for_backend(self) -> bool:
         return self._connection is None or self._connection.blocked
-
-
-def request_bytes(head: RequestHead, to: Address, prefix: bytes) -> bytes:
-    """The head as a backend gets it: its own host, the framing that was decided here."""
-    target = to.path + (head.target[len(prefix) :] or b"/")
-    if not target.startswith(b"/"):
-        target = b"/" + target
-    framing = b""
-    if head.chunked:
-        framing = b"Transfer-Encoding: chunked\r\n"
-    elif head.length or head.method in (b"POST", b"PUT", b"PATCH"):
-        framing = b"Content-Length: %d\r\n" % (head.length or 0)
-    if head.expects:
-        framing += b"Expect: 100-continue\r\n"
-    return b"%b %b HTTP/1.1\r\nHost: %b\r\n%b%b\r\n" % (
-        head.method,
-        target,
-        to.authority,
-        head.forwarded,
-        framing,
-    )

@@ -15,8 +15,8 @@ from gateway.faults import Fault, Refused
 END = b"\r\n\r\n"
 
 #: On a connection that is kept alive heads repeat: a client's to the byte, a server's for a second.
-_REMEMBERED = 512
-_LONGEST_REMEMBERED = 4096
+REMEMBERED = 512
+LONGEST_REMEMBERED = 4096
 #: No body is longer than what fits 18 digits.
 _LONGEST_NUMBER = 18
 
@@ -183,7 +183,7 @@ def request_head(raw: bytes) -> RequestHead:
     Raises:
         Refused: it is not one that every server would read alike, or that is served here.
     """
-    return _request(raw) if len(raw) > _LONGEST_REMEMBERED else _remembered_request(raw)
+    return _request(raw) if len(raw) > LONGEST_REMEMBERED else _remembered_request(raw)
 
 
 def answer_head(raw: bytes) -> AnswerHead:
@@ -192,7 +192,7 @@ def answer_head(raw: bytes) -> AnswerHead:
     Raises:
         Refused: it is broken, with ``Fault.BACKEND_BROKEN``.
     """
-    return _answer(raw) if len(raw) > _LONGEST_REMEMBERED else _remembered_answer(raw)
+    return _answer(raw) if len(raw) > LONGEST_REMEMBERED else _remembered_answer(raw)
 
 
 def written(fields: Iterable[Field]) -> bytes:
@@ -248,8 +248,8 @@ def _answer(raw: bytes) -> AnswerHead:
         raise Refused(Fault.BACKEND_BROKEN, refused.message) from None
 
 
-_remembered_request = lru_cache(_REMEMBERED)(_request)
-_remembered_answer = lru_cache(_REMEMBERED)(_answer)
+_remembered_request = lru_cache(REMEMBERED)(_request)
+_remembered_answer = lru_cache(REMEMBERED)(_answer)
 
 
 def _fed(feed: Callable[[bytes], object], raw: bytes) -> Refused | None:

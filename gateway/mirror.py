@@ -8,18 +8,25 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from fleet.endpoints import Candidate
 from gateway.chunks import Buffer
 from gateway.core import Core
 from gateway.faults import Fault
-from gateway.heads import AnswerHead, RequestHead, written
+from gateway.heads import (
+    LONGEST_REMEMBERED,
+    REMEMBERED,
+    AnswerHead,
+    RequestHead,
+    written,
+)
 from gateway.outbound import Outbound
 from gateway.pool import Address, Pool
+from gateway.rewriting import LAST_CHUNK
 from gateway.routing import MIRROR, Route
 from gateway.tally import Who
 
-_LAST = b"0\r\n\r\n"
 #: What lets its bearer in; a candidate gets its own.
 _CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 _COOKIES = frozenset({b"cookie", b"cookie2"})
@@ -60,14 +67,20 @@ class Target:
     def __post_init__(self) -> None:
         address = Address.of(self.spec.url)
         self.pool = Pool(address, self.core.limits, self.core.sweeper, write_high=0)
+        self._remembered = lru_cache(REMEMBERED)(self._written)
         self.timeout = self.spec.timeout.total_seconds()
         self.sample = self.spec.sample / 100
 
     def count(self, result: Result) -> None:
         self.core.tally.results[self.endpoint, self.name, result] += 1
 
-    def head(self, head: RequestHead, route: Route) -> bytes:
-        """The head as the candidate gets it."""
+    def head(self, head: RequestHead, prefix: bytes) -> bytes:
+        """The head as the candidate gets it; where it repeats, it is not written anew."""
+        if head.size > LONGEST_REMEMBERED:
+            return self._written(head, prefix)
+        return self._remembered(head, prefix)
+
+    def _written(self, head: RequestHead, prefix: bytes) -> bytes:
         left_out = _COOKIES if self.spec.forward_authorization else _COOKIES | _CREDENTIALS
         fields = written(each for each in head.fields if each[0] not in left_out)
         to = self.pool.address
@@ -78,7 +91,7 @@ class Target:
             own += b"Content-Length: %d\r\n" % (head.length or 0)
         return b"%b %b HTTP/1.1\r\nHost: %b\r\nSteady-Mirror: %b\r\n%b%b\r\n" % (
             head.method,
-            to.path + head.target[len(route.prefix) :],
+            to.path + head.target[len(prefix) :],
             to.authority,
             self.marker,
             fields,
@@ -189,7 +202,7 @@ class MirroredRequest:
         transport = connection.transport
         while not connection.blocked and not self.over:
             data = self.buffer.take()
-            parts = [] if self._head_sent else [self._target.head(self._head, self._route)]
+            parts = [] if self._head_sent else [self._target.head(self._head, self._route.prefix)]
             if data is not None:
                 parts += self._framed(data)
             if not parts:
@@ -201,7 +214,7 @@ class MirroredRequest:
         if self._request_done and not self._all_sent and self._head_sent and self.buffer.is_empty:
             self._all_sent = True
             if self._head.chunked:
-                transport.write(_LAST)
+                transport.write(LAST_CHUNK)
 
     def _framed(self, data: bytes) -> list[bytes]:
         if not self._head.chunked:

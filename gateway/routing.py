@@ -10,6 +10,7 @@ from fleet.endpoints import BACKENDS, CANDIDATES, Endpoint
 from gateway.limits import Limits
 from gateway.pool import Address, Pool
 from gateway.sweeper import Sweeper
+from gateway.tally import Series
 
 Role = str
 PRODUCTION, DIRECT, MIRROR = "production", "direct", "mirror"
@@ -29,7 +30,8 @@ class Backend:
 
 
 class Route:
-    """What a path leads to. ``prefix`` is cut off the target before it is passed on.
+    """What a path leads to. ``prefix`` is cut off the target before it is passed on; ``series`` are
+    the counts of each backend, once it has any.
 
     ``mirrored`` are the paths, without query, that may be mirrored; none on the routes to one
     server.
@@ -45,6 +47,7 @@ class Route:
         self.role = role
         self.prefix = prefix
         self.backends = tuple(backends)
+        self.series: dict[Backend, Series] = {}
         self._turn = 0
 
     def choose(self, now: float, but: Collection[Backend] = ()) -> Backend | None:

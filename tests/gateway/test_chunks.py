@@ -133,7 +133,7 @@ class Accounting(RuleBasedStateMachine):
 
 
 TestAccounting = Accounting.TestCase
-TestAccounting.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAccounting.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 def test_chunks_are_bounded_by_their_number_too() -> None:

@@ -199,7 +199,7 @@ _NEAR_CHUNKED = st.lists(
 
 
 @given(_NEAR_CHUNKED)
-@settings(max_examples=500)
+@settings(max_examples=300)
 def test_what_h11_refuses_of_a_chunked_body_is_never_taken(data: bytes) -> None:
     """Where ours takes a body as whole, h11 reads the same body from the same bytes."""
     ours = _ours(data)
@@ -249,7 +249,7 @@ _FIELDS = st.lists(
 
 
 @given(_FIELDS, st.sampled_from([b"\r\n", b"\n"]), st.sampled_from([b"1.0", b"1.1"]))
-@settings(max_examples=500)
+@settings(max_examples=300)
 def test_a_head_that_is_taken_has_the_framing_that_h11_sees(
     fields: list[bytes], line_end: bytes, version: bytes
 ) -> None:

@@ -347,3 +347,36 @@ async def test_a_refusal_reaches_a_client_that_still_sends() -> None:
         assert answer.startswith(b"HTTP/1.1 404 Not Found\r\n")
         writer.close()
         await until(lambda: not gateway.core.clients)
+
+
+async def test_a_thousand_streams_at_once_each_get_their_own() -> None:
+    count, all_there = 1000, asyncio.Event()
+    waiting = 0
+
+    async def stream(connection: Connection) -> None:
+        nonlocal waiting
+        request = await connection.request()
+        await connection.send(STREAM)
+        await connection.chunk(b"first %b\n" % request.body)
+        waiting += 1
+        if waiting == count:
+            all_there.set()
+        await all_there.wait()
+        for _ in range(3):
+            await connection.chunk(b"more %b\n" % request.body)
+        await connection.send(LAST)
+
+    async with raw_backend(stream) as backend, serving(backend.url) as gateway:
+
+        async def one(number: int) -> None:
+            body = b"%d" % number
+            said = await gateway.said(
+                POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+            )
+            assert said.count(b"first %b\n" % body) == 1
+            assert said.count(b"more %b\n" % body) == 3
+            assert said.endswith(LAST)
+
+        await asyncio.gather(*map(one, range(count)))
+        assert gateway.core.router.backends["gpu-1"].in_flight == 0
+        assert not gateway.core.tally.faults
