@@ -3,10 +3,13 @@
 Production calls ``Fan`` with each chunk that it was sent itself. Nothing here waits for a mirror.
 """
 
+import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
 from hashlib import blake2b
 from secrets import token_hex
+from typing import ParamSpec, TypeVar
 
 from fleet.endpoints import Endpoint
 from gateway.chunks import Budget, offer
@@ -17,6 +20,26 @@ from gateway.routing import Route
 
 _RANGE = 2**64
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _contained(method: Callable[P, T]) -> Callable[P, T | None]:
+    """A fault of ours in mirroring is told, and ends nothing of production's."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T | None:
+        try:
+            return method(*args, **kwargs)
+        except Exception as fault:  # noqa: BLE001 - whatever it is, it is not production's
+            context = {"message": "a fault in mirroring", "exception": fault}
+            asyncio.get_running_loop().call_exception_handler(context)
+            if isinstance(args[0], Fan):
+                args[0].give_up()
+            return None
+
+    return call
+
 
 class Fan:
     """The mirrors of one request."""
@@ -25,6 +48,7 @@ class Fan:
         self._mirrors = mirrors
         self._budget = budget
 
+    @_contained
     def body(self, data: bytes) -> None:
         """The next bytes; the same object as production's, which nobody changes."""
         full, has_room = offer(data, [each.buffer for each in self._mirrors], self._budget)
@@ -37,17 +61,24 @@ class Fan:
         for each in self._mirrors:
             each.go_on()
 
+    @_contained
     def end(self, trailers: bytes) -> None:  # noqa: ARG002 - a mirror gets none
         for each in self._mirrors:
             each.on_request_end()
 
+    @_contained
     def rejected(self) -> None:
         """Production did not take the whole body."""
         self._finish(Result.PRODUCTION_REJECTED)
 
+    @_contained
     def aborted(self) -> None:
         """The client has gone before it had its answer: no candidate works for nobody."""
         self._finish(Result.CLIENT_ABORTED)
+
+    def give_up(self) -> None:
+        """What has a gap is no copy any more."""
+        self._finish(Result.SHUTDOWN)
 
     def _finish(self, result: Result) -> None:
         for each in self._mirrors:
@@ -94,6 +125,7 @@ class Mirrors:
         """Whether a mirrored request of this process came back to it."""
         return head.marked is not None and self.token in head.marked
 
+    @_contained
     def tee(self, head: RequestHead, route: Route) -> Tee | None:
         """The mirrors of a request of production; none where it has none."""
         targets = [each for each in self.targets[route.endpoint] if each.sample]

@@ -67,7 +67,8 @@ class Gateway:
             exchange.cancel()
         for client in tuple(core.clients):
             client.transport.abort()
-        await self._emptied(_ABORT_WITHIN)
+        with suppress(TimeoutError):
+            await self._emptied(_ABORT_WITHIN)
         core.router.close()
         core.sweeper.stop()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway import mirroring
 from gateway.faults import Fault
 from tests.parts.gateways import PATIENCE, Serving, serving, until
 from tests.parts.ports import free_port
@@ -440,3 +441,25 @@ async def test_mirrored_traffic_is_kept_apart_in_the_figures() -> None:
     completed = 'candidate="next",endpoint="chat",result="completed"} 3.0'
     assert f"steady_gateway_mirror_results_total{{{completed}" in shown
     assert 'candidate="next",endpoint="chat",result="shutdown"} 0.0' in shown
+
+
+@pytest.mark.parametrize("where", ["offer", "_unmirrored"])
+async def test_a_fault_of_ours_in_mirroring_is_told_and_not_felt_by_production(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(mirroring, where, fails)
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    try:
+        async with raw_backend(echo) as production, raw_backend(ok) as other:
+            candidates = {"next": candidate(other.url, timeout="1m")}
+            async with serving(production.url, candidates=candidates) as gateway:
+                for _ in range(2):
+                    assert (await gateway.client.post(CHAT, content=b"body")).content == b"body"
+                await until(lambda: not gateway.gateway.mirrors.running)
+    finally:
+        asyncio.get_running_loop().set_exception_handler(None)
+    assert {type(each["exception"]) for each in told} == {ZeroDivisionError}
