@@ -269,7 +269,10 @@ class Inbound(asyncio.Protocol):
             self.transport.abort()
 
     def _has_gone(self) -> bool:
-        """Whether the client closed a connection of which we read nothing at the moment."""
+        """Whether the client closed a connection of which we read nothing at the moment.
+
+        TCP does not say while the client has more to send than our side's buffer takes.
+        """
         sock = self.transport.get_extra_info("socket")
         try:
             state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]

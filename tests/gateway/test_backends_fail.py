@@ -200,16 +200,22 @@ async def test_a_client_that_goes_while_its_upload_is_held_back_is_noticed() -> 
     async def waits(connection: Connection) -> None:
         await connection.reader.readuntil(b"\r\n\r\n")
         connection.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await asyncio.sleep(0.5)
+        await gave_up.wait()
         connection.writer.transport.resume_reading()  # type: ignore[attr-defined]
         await connection.gone()
 
+    gave_up = asyncio.Event()
     async with raw_backend(waits) as backend, serving(backend.url) as gateway:
         _, writer = await gateway.raw(POST + b"Content-Length: 60000000\r\n\r\n")
-        writer.write(b"x" * 30_000_000)
-        await asyncio.sleep(0.2)
-        writer.transport.abort()
+        await until(lambda: gateway.core.clients)
+        (client,) = gateway.core.clients
+        while client._is_reading:
+            writer.write(b"x" * 65_536)
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.close()
         await until(lambda: gateway.faults(Fault.CLIENT_GONE) == 1)
+        gave_up.set()
         await until(lambda: backend.open == 0)
 
 
