@@ -169,6 +169,7 @@ def _gathered(slice_: ShardSlice, readings: list[Reading]) -> SweepReadings:
         follows_up=True,
         unmanaged=[spec.name for spec in slice_.specs if spec.restart is None],
         storm=slice_.storm,
+        keep_for=slice_.keep_for,
     )
 
 

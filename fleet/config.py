@@ -12,6 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     Field,
     ValidationError,
     field_validator,
@@ -33,7 +34,7 @@ from fleet.durations import Duration, parse, within
 from fleet.endpoints import Endpoint, Gateway
 from fleet.engine_sources import Source, VllmSource, record
 from fleet.host_budgets import contradictions as host_budget_contradictions
-from fleet.policy import STRICT, HostBudget, Policy, Storm, merged, normal
+from fleet.policy import STRICT, HostBudget, Policy, Storm, merged, normal, off
 from fleet.refusal import Refusal, raise_all
 from fleet.sources import (
     RecordFields,
@@ -112,6 +113,9 @@ class Server(BaseModel):
     policy: Overrides = {}
 
 
+KeptFor = Annotated[Annotated[Duration, within("1m", "30d")] | None, BeforeValidator(off)]
+
+
 class FleetSection(BaseModel):
     """What is one for the whole fleet. ``shard_size`` is the number of servers in one sweep."""
 
@@ -125,6 +129,7 @@ class FleetSection(BaseModel):
     )
     sweep_every: Annotated[Duration, within("1s", "1h")] = parse("30s")
     probe_every: Annotated[Duration, within("1s", "1d")] = parse("5m")
+    keep_readings: KeptFor = parse("7d")
     shard_size: int = Field(default=100, ge=1, le=500, strict=True)
     temporal_ui: str | None = None
 

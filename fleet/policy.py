@@ -38,12 +38,12 @@ Delays = Annotated[tuple[Duration, ...], Field(min_length=1, max_length=20)]
 XidCode = Annotated[int, Field(ge=1, le=9999, strict=True)]
 
 
-def _off(value: object) -> object:
+def off(value: object) -> object:
     return None if value == "off" else value
 
 
 #: TOML has no null, so ``"off"`` is how a file switches such a threshold off.
-Switchable = Annotated[Positive | None, BeforeValidator(_off)]
+Switchable = Annotated[Positive | None, BeforeValidator(off)]
 
 
 class Mode(StrEnum):

@@ -9,12 +9,14 @@ from fleet.alerts import OVER
 from fleet.contracts.alerts import AlertAction, AlertMessage, Severity
 from fleet.contracts.guard import GuardState, Hold
 from fleet.contracts.names import incident_id
+from fleet.contracts.record import Look
 from fleet.contracts.sweep import Observation, Report, SweepReadings, SweepResult
 from fleet.durations import brief
 from fleet.judge import Finding, Memory, unconfirmed
 from fleet.observing import observe
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading
+from fleet.recording import look, worth_keeping
 from fleet.shares import ill
 from fleet.verdicts import ALERT_ONLY, FOR_REMEDIATION, GOOD, OFF_LOOKS_LIKE, OWNERS, Verdict
 
@@ -28,6 +30,7 @@ _MOST_WHYS = 100
 class Judgement:
     """A shard after a sweep. ``reports`` go to remediations, ``alerts`` to people.
 
+    ``looks`` are the readings that are kept for ``steady replay``.
     ``reminders`` has the number of the reminder that is due, by server, where its incident is yet
     to be asked for.
     """
@@ -36,6 +39,7 @@ class Judgement:
     reports: list[Report] = field(default_factory=list)
     alerts: list[AlertMessage] = field(default_factory=list)
     reminders: Mapping[str, int] = field(default_factory=dict)
+    looks: list[Look] = field(default_factory=list)
 
 
 def judge_shard(
@@ -60,6 +64,7 @@ def judge_shard(
         result=result,
         reports=[report for one in judged for report in one.reports()],
         alerts=[alert for one in judged for alert in one.alerts()],
+        looks=[] if seen.keep_for is None else list(_kept(judged, seen.interval)),
         reminders={one.reading.server: one.reminder for one in judged if one.asks_for_incident},
     )
 
@@ -96,6 +101,12 @@ def _unreported(reports: list[Report], unsent: Mapping[str, str]) -> Iterator[Al
                 detail=f"its remediation could not be started: {unsent[seen.server]}"[:1000],
                 next_step="a person has to look; every sweep tries again",
             )
+
+
+def _kept(judged: list["_Judged"], interval: timedelta) -> Iterator[Look]:
+    for one in judged:
+        if worth_keeping(one.finding, one.then, one.memory, interval):
+            yield look(one.reading, one.finding, one.then, one.memory, interval)
 
 
 def _whys(judged: list["_Judged"]) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from activities.host import HostActivities
 from activities.ledgers import GuardReader
 from activities.policies import PolicyActivities, PolicyReader
 from activities.readings import ReadingActivities
+from activities.record import RecordActivities
 from activities.reports import ReportActivities
 from activities.schedules import ScheduleActivities
 from activities.storms import StormActivities
@@ -36,6 +37,7 @@ from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
 from workflows.health import HealthSweep
 from workflows.host_guard import HostGuard
+from workflows.record import ReadingRecord
 from workflows.remediation import Remediation
 from workflows.storm import StormGuard
 
@@ -71,6 +73,7 @@ def build_worker(
             Alert,
             AskEngine,
             Drill,
+            ReadingRecord,
         ],
         activities=[
             PolicyActivities(policies).present_policy,
@@ -89,6 +92,7 @@ def build_worker(
             storms.report_share,
             storms.look_at_slots,
             ScheduleActivities(client).reconcile,
+            RecordActivities(client).keep_readings,
             ReportActivities(client).report,
             AskActivities(policies).ask_engine,
             alerts.plan_alert,

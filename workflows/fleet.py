@@ -174,6 +174,7 @@ class FleetWorkflow:
             paused={name: pause for name, pause in pauses.items() if pause is not None},
             search_attributes=self._state.search_attributes,
             storm=self.storm(),
+            keep_for=fleet.fleet.keep_readings,
         )
 
     @workflow.query(name=FleetQuery.ALERTS)

@@ -9,10 +9,12 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.readings import ReadingActivities
+    from activities.record import RecordActivities
     from activities.reports import ReportActivities
     from activities.storms import StormActivities
     from fleet import details
     from fleet.contracts.names import HEALTH_SWEEP
+    from fleet.contracts.record import KeepRequest, Look
     from fleet.contracts.sweep import (
         ReportBatch,
         ReportResult,
@@ -20,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
         SweepRequest,
         SweepResult,
     )
+    from fleet.details import many
     from fleet.durations import brief
     from fleet.follow_up import followed_up
     from fleet.shares import digest, news
@@ -54,6 +57,8 @@ class HealthSweep:
             judgement = followed_up(with_unsent(judgement, sent.unsent), sent)
         for alert in judgement.alerts:
             await raise_alert(alert)
+        if judgement.looks and seen.keep_for is not None:
+            await self._keep(request.shard, judgement.looks, seen.keep_for)
         return judgement.result
 
     def _last_result(self) -> SweepResult | None:
@@ -93,6 +98,19 @@ class HealthSweep:
             return judgement
         heard = judgement.result.model_copy(update={"share_heard": digest(share)})
         return replace(judgement, result=heard)
+
+    async def _keep(self, shard: int, looks: list[Look], keep_for: timedelta) -> None:
+        """Keep readings, to judge them again. Where that fails they are lost, nothing else."""
+        try:
+            await workflow.execute_activity_method(
+                RecordActivities.keep_readings,
+                KeepRequest(shard=shard, looks=looks, keep_for=keep_for),
+                schedule_to_close_timeout=timedelta(seconds=10),
+                retry_policy=RetryPolicy(maximum_attempts=2),
+                summary=f"keep {many(len(looks), 'reading')} for steady replay",
+            )
+        except ActivityError as problem:
+            workflow.logger.warning("readings were not kept: %s", problem.cause)
 
     async def _report(self, judgement: Judgement, *, search_attributes: bool) -> ReportResult:
         names = [report.observation.server for report in judgement.reports]

@@ -125,6 +125,7 @@ class ShardSlice(Message):
     paused: dict[str, Pause] = {}
     search_attributes: bool = False
     storm: StormTerms | None = None
+    keep_for: Duration | None = None
 
 
 class ReconcileRequest(Message):

@@ -20,6 +20,7 @@ class SweepReadings(Message):
 
     ``follows_up``: whoever read it expects the sweep to remind people, and to say what is over.
     ``unmanaged`` are the servers for which no restart is configured.
+    ``keep_for``: for how long readings that were bad are kept; none are where it is none.
     """
 
     interval: Duration
@@ -32,6 +33,7 @@ class SweepReadings(Message):
     follows_up: bool = False
     unmanaged: list[str] = []
     storm: StormTerms | None = None
+    keep_for: Duration | None = None
 
 
 class SweepResult(Message):
