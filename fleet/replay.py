@@ -11,8 +11,8 @@ from itertools import groupby
 
 from fleet.contracts.record import Look
 from fleet.durations import brief, show
-from fleet.guard import local_day
 from fleet.judge import Finding, Memory, observe
+from fleet.ledger import local_day
 from fleet.policy import DailyBudget, Policy
 from fleet.readings import Reading, ReadStatus, WorkState
 from fleet.recording import ENGINE, moment
@@ -158,7 +158,9 @@ class _Run:
         if look.before == 0:
             case.memory = None
         elif look.before > 0:
-            if case.memory is not None:
+            if case.memory is None:
+                case.see(self._well(moment(look.before)), self.every)
+            else:
                 case.memory = case.memory.model_copy(update={"at": moment(look.before)})
         elif case.shown is None or case.shown.found in GOOD:
             self._lead_up(at)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +31,21 @@ from fleet.contracts.guard import GuardInput, GuardSignal, GuardUpdate, TakeRequ
 from fleet.contracts.names import (
     FLEET,
     FLEET_ID,
+    RECORD,
     SERVER_GUARD,
     STORM_GUARD_ID,
     TASK_QUEUE,
     alert_id,
     drill_id,
     guard_id,
+    record_id,
     remediation_id,
 )
+from fleet.contracts.record import KeepRequest, Look, RecordInput, RecordSignal
 from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
 from fleet.contracts.storm import OpenByHand, StormSignal, StormUpdate
 from fleet.policy import Policy, RollingBudget, Storm
+from fleet.recording import ms
 from tests.parts.drilled import DRILLS, DrillWorld
 from tests.parts.people import People
 from tests.parts.shard import busy, gone, hung, shard
@@ -52,6 +56,7 @@ from workflows.alert import Alert
 from workflows.drill import Drill
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
+from workflows.record import ReadingRecord
 from workflows.remediation import Remediation
 from workflows.storm import StormGuard
 
@@ -274,14 +279,38 @@ async def sweeps(recorder: Recorder) -> None:
         "reporting": [busy(0), hung(30), hung(60)],
         "alerting": [busy(0), gone(30), gone(60)],
         "unsent": [busy(0), hung(30), hung(60)],
+        "keeping": [busy(0), busy(30), hung(60, 30)],
+        "reminding": [busy(0), gone(30), gone(60), gone(90)],
+        "over": [busy(0), gone(30), gone(60), busy(90)],
     }
+    reminding = Policy(remind_after=60 * SECOND)
     for number, (name, seen) in enumerate(looks.items()):
-        async with shard(recorder.client, number) as made, made.worker():
+        async with shard(recorder.client, number, reminding) as made, made.worker():
+            made.follows_up = name in ("reminding", "over")
+            made.keep_for = timedelta(days=7) if name == "keeping" else None
             await made.sweep(*seen[:-1])
             made.unsent = {made.server: "no answer within 5s"} if name == "unsent" else {}
             handle = await made.start(seen[-1])
             await handle.result()
             await recorder.write(f"health-{name}", handle.id, handle.run_id)
+
+
+async def records(recorder: Recorder) -> None:
+    """One that lives so long that it continues as new, and ends when all of it is too old."""
+    client, queue = recorder.client, "recorded-records"
+    at = ms(datetime(2026, 11, 30, 12, 0, tzinfo=UTC))
+    async with Worker(client, task_queue=queue, workflows=[ReadingRecord]):
+        handle: WorkflowHandle[Any, Any] = await client.start_workflow(
+            RECORD, RecordInput(shard=0), id=record_id(0), task_queue=queue
+        )
+        present: WorkflowHandle[Any, Any] = client.get_workflow_handle(handle.id)
+        while (await present.describe()).run_id == handle.first_execution_run_id:
+            at += 30_000
+            looks = [Look("gpu-1", at, 30_000, "missing", "missing")]
+            request = KeepRequest(shard=0, looks=looks, keep_for=3 * SECOND)
+            await present.signal(RecordSignal.KEEP, request)
+        await present.result()
+        await recorder.write_chain("record-for_long", handle)
 
 
 async def alerts(recorder: Recorder) -> None:
@@ -361,7 +390,7 @@ async def record(folder: Path) -> None:
     async with _recorder(folder) as recorder:
         await _together(recorder, remediations, drills, sweeps, alerts)
     async with _recorder(folder, _SUGGEST) as recorder:
-        await _together(recorder, long_remediation, guards, fleets, storm)
+        await _together(recorder, long_remediation, guards, fleets, records, storm)
 
 
 async def _together(recorder: Recorder, *parts: Part) -> None:

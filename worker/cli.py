@@ -19,6 +19,7 @@ from worker.commands import (
     init,
     operator,
     pause,
+    replay,
     scan,
     serve,
     status,
@@ -122,6 +123,7 @@ app.command("audit", rich_help_panel=_FLEET)(audit.audit)
 app.command("ssh-scan", rich_help_panel=_FLEET)(scan.ssh_scan)
 app.command("status", rich_help_panel=_LOOK)(status.status)
 app.command("incidents", rich_help_panel=_LOOK)(incidents.incidents)
+app.command("replay", rich_help_panel=_LOOK)(replay.replay)
 app.add_typer(incident.app, name="incident", rich_help_panel=_LOOK)
 app.command("storm", rich_help_panel=_LOOK)(storm.storm)
 app.command("cancel", rich_help_panel=_ACT)(operator.cancel)

@@ -26,10 +26,12 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
+from activities.record import RecordActivities
 from activities.storms import STORM_GUARD_UNREACHABLE
 from fleet.contracts.alerts import AlertMessage
 from fleet.contracts.fleet import Pause, StormTerms
 from fleet.contracts.names import HEALTH_SWEEP, health_id
+from fleet.contracts.record import KeepRequest
 from fleet.contracts.storm import ShareReport
 from fleet.contracts.sweep import (
     Report,
@@ -44,6 +46,7 @@ from fleet.readings import Reading, WorkState, missing
 from tests.parts.people import People
 from workflows.alert import Alert
 from workflows.health import HealthSweep
+from workflows.record import ReadingRecord
 
 T0 = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 EVERY = timedelta(seconds=30)
@@ -82,6 +85,8 @@ class Shard:
         self.storm: StormTerms | None = None
         self.storm_guard_hears = True
         self.shares: list[ShareReport] = []
+        self.keep_for: timedelta | None = None
+        self.record_fails = False
         self.looks: list[Reading | Exception] = []
         self.takes = timedelta(0)
         self.reports: list[Report] = []
@@ -137,6 +142,7 @@ class Shard:
             paused=self.paused,
             follows_up=self.follows_up,
             storm=self.storm,
+            keep_for=self.keep_for,
         )
 
     @activity.defn
@@ -150,6 +156,12 @@ class Shard:
             raise ApplicationError("Temporal is away", type=STORM_GUARD_UNREACHABLE)
         self.shares.append(report)
 
+    @activity.defn
+    async def keep_readings(self, request: KeepRequest) -> None:
+        if self.record_fails:
+            raise ApplicationError("Temporal is out of reach", type="Unreachable")
+        await RecordActivities(self.client).keep_readings(request)
+
     @property
     def told(self) -> list[AlertMessage]:
         return self.people.told
@@ -158,8 +170,11 @@ class Shard:
         return Worker(
             self.client,
             task_queue=self.queue,
-            workflows=[HealthSweep, Alert],
-            activities=[self.read_shard, self.report, self.report_share, *self.people.activities],
+            workflows=[HealthSweep, Alert, ReadingRecord],
+            activities=[
+                *(self.read_shard, self.report, self.report_share, self.keep_readings),
+                *self.people.activities,
+            ],
         )
 
 

@@ -17,16 +17,20 @@ from fleet.drill_text import MEANING as MEANING_OF_DRILL
 from fleet.gpus import DEFAULT_STATES, STATES, XIDS
 from fleet.judge import find
 from fleet.policy import HostBudget, Policy, RollingBudget
+from fleet.recording import MOST_LOOKS
 from fleet.records import from_record
 from fleet.remediation import MEANING
+from fleet.reminders import MOST, due
 from fleet.sources import RedisSource
 from fleet.verdicts import GIVEN_BY, OWNERS, Verdict
+from fleet.whatif import KEYS, SHORT
 from worker.cli import app
 from worker.commands.exits import MEANING as MEANING_OF_EXIT
 from worker.embedded import embedded_valkey
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+REPLAY = (ROOT / "docs" / "replay.md").read_text()
 INCIDENT = (ROOT / "docs" / "incident.md").read_text()
 DRILL = (ROOT / "docs" / "drill.md").read_text()
 PAGES = {
@@ -39,6 +43,7 @@ PAGES = {
     "docs/gateway.md": (ROOT / "docs" / "gateway.md").read_text(),
     "docs/storms.md": (ROOT / "docs" / "storms.md").read_text(),
     "docs/monitoring.md": (ROOT / "docs" / "monitoring.md").read_text(),
+    "docs/replay.md": REPLAY,
 }
 EVIDENCE = PAGES["docs/evidence.md"]
 EVIDENCE_CODE = "".join(
@@ -176,6 +181,21 @@ def test_signals_sent_with_the_temporal_command_line_are_known_to_the_workflow()
     words = {signal.value for signal in RemediationSignal} - {RemediationSignal.OBSERVE}
     sent = set(re.findall(r"temporal workflow signal .* --name (\S+)", INCIDENT))
     assert sent == words
+
+
+def test_every_threshold_that_can_be_tried_is_explained_with_its_short_name() -> None:
+    explained = {name for row in table(REPLAY, "keys") for name in names(row[0])}
+    assert explained == {*KEYS, *SHORT}
+    assert f"at most {MOST_LOOKS}" in REPLAY
+    assert FleetSection().keep_readings == timedelta(days=7)
+
+
+def test_a_month_holds_as_many_reminders_as_the_page_says() -> None:
+    since = datetime(2026, 11, 1, tzinfo=UTC)
+    policy = Policy()
+    assert due(since, since + timedelta(days=31), policy.remind_after) == 5
+    assert "a month holds five reminders,\nand eight are the most" in INCIDENT
+    assert MOST == 8
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -29,6 +29,7 @@ from workflows.drill import Drill
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
 from workflows.health import HealthSweep
+from workflows.record import ReadingRecord
 from workflows.remediation import Remediation
 from workflows.storm import StormGuard
 
@@ -42,6 +43,7 @@ WORKFLOWS: list[type] = [
     FleetWorkflow,
     Alert,
     Drill,
+    ReadingRecord,
 ]
 HISTORIES = sorted(FOLDER.glob("*.json"))
 #: Bytes; a history that is far larger was recorded from a story that went in circles.
