@@ -52,7 +52,8 @@ def take(state: Kept, request: Claim, now: datetime, server: str = "") -> tuple[
     if any(taken.key == request.key for taken in state.takes):
         return state, TakeResult(granted=True, left=left)
     if not left:
-        return state, _refusal(state, request, counted, now)
+        refusal = _refusal(state, request, counted, now)
+        return state.model_copy(update={"refused": state.refused + 1}), refusal
     if request.heeds_cooldown and state.cooldown_until is not None:
         return state, _cooling(state.cooldown_until, left)
     booked = Take(

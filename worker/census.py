@@ -22,13 +22,16 @@ from activities.storms import StormReader
 from fleet.config import Fleet
 from fleet.contracts.alerts import AlertResult
 from fleet.contracts.fleet import FleetState
+from fleet.contracts.guard import GuardState
 from fleet.contracts.names import ALERT, REMEDIATION, SearchAttribute, remediation_id
 from fleet.contracts.remediation import RemediationStatus
 from fleet.contracts.storm import StormState
 from fleet.ledger import budget_left, local_day
 from fleet.policy import Budget, DailyBudget
+from worker.blocked import blocked
 from worker.closed import ClosedRuns
 from worker.sweeps import Shard, first
+from worker.unattended import Auditor
 
 T = TypeVar("T")
 
@@ -39,6 +42,8 @@ _MOST_OPEN = 2000
 _PATIENCE = timedelta(seconds=3)
 _BUDGETS_EVERY = 60.0
 _BUDGETS_A_LOOK = 100
+_AUDIT_EVERY = 60.0
+_AUDITED = 50
 _AT_ONCE = 8
 _MOST_TRIES = 10
 _PHASE = SearchAttributeKey.for_keyword(SearchAttribute.PHASE)
@@ -56,11 +61,16 @@ class ClosedIncident:
 class Census:
     """What was read; a part that could not be is none. ``closed`` and ``alerts`` are new ones only,
     each told once in the life of this process. ``budgets`` are restarts left, and the limit.
+    ``refused`` is how often a server's ledger had none left, ``blocked`` how many servers are kept
+    from their restart now, by reason, and ``unattended`` how many nobody acts on.
     """
 
     verdicts: Mapping[str, int] | None = None
     phases: Mapping[str, int] | None = None
     budgets: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
+    blocked: Mapping[str, int] | None = None
+    unattended: int | None = None
     waiting: int | None = None
     storm: StormState | None = None
     closed: Sequence[ClosedIncident] = ()
@@ -78,6 +88,7 @@ class CensusTaker:
         self._alerts = ClosedRuns(client, ALERT, AlertResult)
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._budgets = _Budgets(self._guards, self._slots)
+        self._unattended = _Unattended(client)
         self._undated: list[tuple[RemediationStatus, int]] = []
 
     async def take(self, shards: Sequence[Shard]) -> Census:
@@ -93,10 +104,19 @@ class CensusTaker:
         )
         fleet = state.fleet if state is not None else None
         acted_on = {*(opened or {}), *(each.status.server for each in closed)}
+        budgets = await self._budgets.look(fleet, acted_on) if fleet is not None else {}
+        kept = self._budgets.guards
         return Census(
             verdicts=_verdicts(state, shards) if state is not None else None,
             phases=Counter(opened.values()) if opened is not None else None,
-            budgets=await self._budgets.look(fleet, acted_on) if fleet is not None else {},
+            budgets=budgets,
+            refused={name: guard.refused for name, (guard, _) in kept.items()},
+            blocked=blocked(state, shards, opened, kept, datetime.now(UTC))
+            if state is not None and opened is not None
+            else None,
+            unattended=await _or(
+                None, self._unattended.look(state, shards), "unattended servers", problems
+            ),
             waiting=waiting,
             storm=storm,
             closed=closed,
@@ -157,10 +177,12 @@ class _Budgets:
     def __init__(self, guards: GuardReader, slots: asyncio.Semaphore) -> None:
         self._guards, self._slots = guards, slots
         self._known: dict[str, tuple[float, tuple[int, int] | None]] = {}
+        self.guards: dict[str, tuple[GuardState, int]] = {}
 
     async def look(self, fleet: Fleet, acted_on: Collection[str]) -> dict[str, tuple[int, int]]:
         never = (float("-inf"), None)
         self._known = {name: self._known.get(name, never) for name in fleet.servers}
+        self.guards = {name: kept for name, kept in self.guards.items() if name in fleet.servers}
         now = time.monotonic()
         due = [
             name
@@ -182,6 +204,26 @@ class _Budgets:
         now = datetime.now(UTC)
         left = budget_left(guard, budget, now, _day(budget, now)) if guard is not None else 0
         self._known[name] = (time.monotonic(), (left, budget.limit))
+        if guard is not None:
+            self.guards[name] = (guard, left)
+
+
+class _Unattended:
+    """How many servers nobody acts on, asked once a minute; of many, those bad for longest."""
+
+    def __init__(self, client: Client) -> None:
+        self._auditor = Auditor(client)
+        self._at = float("-inf")
+        self._count: int | None = None
+
+    async def look(self, state: FleetState | None, shards: Sequence[Shard]) -> int | None:
+        fleet = state.fleet if state is not None else None
+        if state is None or fleet is None or time.monotonic() - self._at < _AUDIT_EVERY:
+            return self._count
+        self._at = time.monotonic()
+        found = await self._auditor.look(state, fleet, shards, most=_AUDITED)
+        self._count = len(found.unattended) + sum(len(blind.servers) for blind in found.blind)
+        return self._count
 
 
 def _day(budget: Budget, now: datetime) -> tuple[datetime, datetime] | None:

@@ -26,6 +26,7 @@ from prometheus_client.registry import Collector
 from fleet.contracts.remediation import Outcome, Phase
 from fleet.contracts.storm import StormState
 from fleet.verdicts import Verdict
+from worker.blocked import REASONS
 from worker.census import UNKNOWN, Census, ClosedIncident
 from worker.sweeps import Shard
 from worker.vitals import Vitals
@@ -50,8 +51,9 @@ class Metrics:
         self._lock = threading.Lock()
         self._detected: dict[str, None] = {}
         self._restarted: dict[str, None] = {}
-        self._shards = _Shards()
-        for collector in (ProcessCollector(registry=None), _Process(vitals), self._shards):
+        self._shards, self._refusals = _Shards(), _Refusals()
+        ours = (_Process(vitals), self._shards, self._refusals)
+        for collector in (ProcessCollector(registry=None), *ours):
             self.registry.register(collector)
         self._declare()
 
@@ -75,6 +77,15 @@ class Metrics:
         self._suspicion = self._new(
             Gauge, "fleet_suspicion", "1 while a fleet-wide suspicion blocks every restart."
         )
+        self._held_back = self._new(
+            Gauge,
+            "servers_held_back",
+            "Servers proved bad that are kept from their restart now.",
+            "by",
+        )
+        self._unattended = self._new(
+            Gauge, "servers_unattended", "Servers that are bad, or not seen, and nobody acts."
+        )
         self._waiting = self._new(Gauge, "alerts_waiting", "Alerts that are on their way.")
         self._alerts = self._new(
             Counter, "alerts", "Alerts that ended: delivered, or given up.", "result"
@@ -89,6 +100,7 @@ class Metrics:
         _zero(self._open, (*Phase,))
         _zero(self._closed, (*Outcome,))
         _zero(self._blocked, _BLOCKS)
+        _zero(self._held_back, REASONS)
         _zero(self._alerts, ("delivered", "undelivered"))
         _zero(self._pings, ("delivered", "failed"))
 
@@ -116,6 +128,11 @@ class Metrics:
                 _replace(self._limit, {name: limit for name, (_, limit) in census.budgets.items()})
             if census.storm is not None:
                 self._show_storm(census.storm)
+                self._refusals.by_server = dict(census.refused)
+            if census.blocked is not None:
+                _replace(self._held_back, census.blocked, REASONS)
+            if census.unattended is not None:
+                self._unattended.set(census.unattended)
             if census.waiting is not None:
                 self._waiting.set(census.waiting)
             for delivered in census.alerts:
@@ -183,6 +200,23 @@ class _Shards(Collector):
             sweeps.add_metric(name, shard.taken)
             skipped.add_metric(name, shard.skipped)
         return [age, every, sweeps, skipped]
+
+
+class _Refusals(Collector):
+    """Counted by the ledgers themselves, so the count is shown and not kept here."""
+
+    def __init__(self) -> None:
+        self.by_server: dict[str, int] = {}
+
+    def collect(self) -> Iterable[Metric]:
+        refused = CounterMetricFamily(
+            "steady_restarts_refused",
+            "Restarts that the budget of a server has refused.",
+            labels=["server"],
+        )
+        for server, count in self.by_server.items():
+            refused.add_metric([server], count)
+        return [refused]
 
 
 class _Process(Collector):

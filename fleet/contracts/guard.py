@@ -165,13 +165,15 @@ class Take(Message):
 class Ledger(Message):
     """What was taken. ``returned`` are keys that are spent.
 
-    ``lost_at`` marks a ledger whose history is gone: used up at that moment.
+    ``lost_at`` marks a ledger whose history is gone: used up at that moment. ``refused`` is how
+    often it had none left, since it was founded.
     """
 
     takes: list[Take] = []
     returned: list[str] = []
     cooldown_until: AwareDatetime | None = None
     lost_at: AwareDatetime | None = None
+    refused: int = 0
 
 
 class GuardState(Ledger):

@@ -15,14 +15,18 @@ from prometheus_client import parser
 from temporalio.service import RPCError, RPCStatusCode
 
 from fleet.config import Fleet
-from fleet.contracts.guard import GuardState, Take
+from fleet.contracts.fleet import FleetState, Pause
+from fleet.contracts.guard import GuardState, Hold, Incident, Take, TakeRequest
 from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
 from fleet.contracts.storm import Lease, StormState, Suspicion
 from fleet.contracts.sweep import SweepResult
-from fleet.guard import founded
+from fleet.guard import founded, take
+from fleet.judge import Memory
+from fleet.policy import RollingBudget
 from fleet.verdicts import Verdict
 from worker import census as census_part
 from worker import scrape as scrape_part
+from worker.blocked import REASONS, blocked
 from worker.census import Census, ClosedIncident, _Budgets
 from worker.metrics import Metrics
 from worker.scrape import Scrape
@@ -363,3 +367,76 @@ class TestBudgets:
     async def test_of_a_server_that_was_removed_are_forgotten(self, budgets: _Budgets) -> None:
         await budgets.look(fleet("a", "b"), ())
         assert await budgets.look(fleet("a"), ()) == {"a": (3, 3)}
+
+
+class TestWhatIsBlocked:
+    def count(self, **facts: Any) -> dict[str, int]:
+        """The reasons that apply to a server that hangs, of a fleet of two."""
+        memory = Memory(at=BEGAN, verdict=facts.get("verdict", Verdict.HUNG), since=BEGAN)
+        result = SweepResult(shard=0, at=BEGAN, servers={"a": memory, "gone": memory})
+        shards = [Shard(0, EVERY, BEGAN, result=result)]
+        pauses = {"a": facts["pause"]} if "pause" in facts else {}
+        state = FleetState(fleet=fleet("a"), pauses=pauses)
+        phases = {"a": facts["phase"]} if "phase" in facts else {}
+        guards = {"a": (facts.get("guard", GuardState(server="a")), facts.get("left", 3))}
+        found = blocked(state, shards, phases, guards, BEGAN)
+        assert set(found) == set(REASONS)
+        return {reason: count for reason, count in found.items() if count}
+
+    @pytest.mark.parametrize(
+        ("facts", "reasons"),
+        [
+            ({}, {}),
+            ({"left": 0}, {"budget": 1}),
+            ({"left": 0, "verdict": Verdict.MISSING}, {}),
+            ({"left": 0, "phase": Phase.ESCALATED}, {"budget": 1}),
+            ({"left": 0, "phase": Phase.VERIFYING}, {}),
+            ({"phase": Phase.APPROVING}, {"approval": 1}),
+            ({"phase": "waiting for a slot"}, {"slots": 1}),
+            ({"pause": Pause(until=BEGAN + EVERY), "left": 0}, {"pause": 1}),
+            ({"pause": Pause(until=BEGAN - EVERY)}, {}),
+        ],
+        ids=str,
+    )
+    def test_by_the_first_reason_that_applies(
+        self, facts: dict[str, Any], reasons: dict[str, int]
+    ) -> None:
+        assert self.count(**facts) == reasons
+
+    def test_by_what_the_guard_holds(self) -> None:
+        incident = Incident(id="a@x", server="a", first_observed=BEGAN)
+        held = incident.model_copy(update={"hold": Hold.CANCELLED})
+        later = incident.model_copy(update={"next_try_at": BEGAN + EVERY})
+        for changes, reason in (
+            ({"incident": held}, "hold"),
+            ({"incident": later}, "retry"),
+            ({"cooldown_until": BEGAN + EVERY}, "cooldown"),
+        ):
+            guard = GuardState(server="a").model_copy(update=changes)
+            assert self.count(guard=guard) == {reason: 1}
+
+    def test_is_on_the_page(self, metrics: Metrics) -> None:
+        assert {samples(metrics)["steady_servers_held_back", reason] for reason in REASONS} == {0}
+        metrics.show(
+            Census(
+                budgets={"gpu-1": (0, 3)}, refused={"gpu-1": 2}, blocked={"budget": 1}, unattended=4
+            ),
+            [],
+        )
+        shown = samples(metrics)
+        assert shown["steady_restarts_refused_total", "gpu-1"] == 2
+        assert (
+            shown["steady_servers_held_back", "budget"],
+            shown["steady_servers_held_back", "hold"],
+        ) == (1, 0)
+        assert shown["steady_servers_unattended", ""] == 4
+
+
+def test_a_ledger_counts_what_it_refuses_over_all_its_runs() -> None:
+    request = TakeRequest(
+        server="a", incident="i", key="1", budget=RollingBudget(limit=1), cooldown=EVERY
+    )
+    state = founded("a")
+    for key in ("1", "2", "3"):
+        state, _ = take(state, request.model_copy(update={"key": key}), BEGAN)
+    assert GuardState.model_validate_json(state.model_dump_json()).refused == 2

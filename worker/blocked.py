@@ -1,0 +1,68 @@
+"""What keeps servers that are proved bad from their restart, at this moment."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from fleet.contracts.fleet import FleetState
+from fleet.contracts.guard import GuardState
+from fleet.contracts.remediation import Phase
+from fleet.verdicts import ACTIONABLE
+from worker.sweeps import Shard
+
+#: By a person's pause, a wait for their approval or an incident closed to automation; by the wait
+#: between tries, the cooldown after a restart, the budget of the server, the limit on restarts.
+REASONS = ("pause", "approval", "hold", "retry", "cooldown", "budget", "slots")
+
+#: Written as a search attribute; the phase exists where restarts at once are limited.
+_FOR_A_SLOT = "waiting for a slot"
+
+
+def blocked(
+    state: FleetState,
+    shards: Sequence[Shard],
+    phases: Mapping[str, str],
+    guards: Mapping[str, tuple[GuardState, int]],
+    now: datetime,
+) -> dict[str, int]:
+    """How many servers each reason keeps; ``guards`` with the restarts that are left.
+
+    A server counts once, by the first reason that applies; one that is being healed does not.
+    """
+    found: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+    servers = state.fleet.servers if state.fleet is not None else {}
+    for shard in shards:
+        known = shard.result.servers if shard.result is not None else {}
+        for name, memory in known.items():
+            if name in servers and memory.verdict in ACTIONABLE:
+                reason = _reason(state, name, phases.get(name), guards.get(name), now)
+                found.update([reason] if reason is not None else [])
+    return dict(found)
+
+
+def _reason(
+    state: FleetState,
+    name: str,
+    phase: str | None,
+    kept: tuple[GuardState, int] | None,
+    now: datetime,
+) -> str | None:
+    pauses = (state.pauses.get(name), state.fleet_pause)
+    if any(pause is not None and pause.until > now for pause in pauses):
+        return "pause"
+    if phase in (Phase.APPROVING, _FOR_A_SLOT):
+        return "approval" if phase == Phase.APPROVING else "slots"
+    if kept is None or phase not in (None, Phase.ESCALATED):
+        return None
+    return _by_guard(*kept, now)
+
+
+def _by_guard(guard: GuardState, left: int, now: datetime) -> str | None:
+    incident = guard.incident
+    if incident is not None and incident.hold is not None:
+        return "hold"
+    if incident is not None and incident.next_try_at is not None and incident.next_try_at > now:
+        return "retry"
+    if guard.cooldown_until is not None and guard.cooldown_until > now:
+        return "cooldown"
+    return "budget" if left == 0 else None
