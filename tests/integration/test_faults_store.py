@@ -44,8 +44,9 @@ async def test_nothing_is_restarted_each_is_told_once_and_an_open_incident_goes_
         assert len((await hung.guard()).takes) == 1
         assert len(await hung.runs()) == 1
         await hung.is_told("resolved")
-        assert hung.causes == ["confirmed", "missing", "resolved", "restarting"]
+        await asyncio.gather(calm.is_told("over"), hung.is_told("over"))
+        assert hung.causes == ["confirmed", "missing", "over", "resolved", "restarting"]
 
         assert await calm.facts() == before[calm.name]
         assert (await calm.guard()).takes == []
-        assert calm.causes == ["missing"]
+        assert calm.causes == ["missing", "over"]
