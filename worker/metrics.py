@@ -126,9 +126,9 @@ class Metrics:
             if census.budgets:
                 _replace(self._left, {name: left for name, (left, _) in census.budgets.items()})
                 _replace(self._limit, {name: limit for name, (_, limit) in census.budgets.items()})
+                self._refusals.by_server = dict(census.refused)
             if census.storm is not None:
                 self._show_storm(census.storm)
-                self._refusals.by_server = dict(census.refused)
             if census.blocked is not None:
                 _replace(self._held_back, census.blocked, REASONS)
             if census.unattended is not None:
