@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -14,15 +13,13 @@ from temporalio.exceptions import ApplicationError
 
 from activities.bundle import Bundle
 from activities.evidence import Collection, Target, deadline
-from activities.inspection import inspect
-from activities.neighbours import what_hinders
 from activities.pages import keep_pages
-from activities.processes import cannot_be_killed
+from activities.places import Place, Site, place
 from activities.pulse import pulse
 from activities.retention import Retention
-from activities.ssh import Completed, Limits, LostTrackError, Shell, connected
+from activities.ssh import Completed, Limits, LostTrackError, connected
 from activities.ssh_trust import NotSentError
-from fleet.actions import Host, Restart
+from fleet.actions import RebootRestart
 from fleet.config import ServerSpec
 from fleet.contracts.fleet import PresentPolicy
 from fleet.contracts.host import (
@@ -32,13 +29,12 @@ from fleet.contracts.host import (
     HostErrorType,
     HostRequest,
     HostState,
-    HostStatus,
     RestartOrder,
     RestartResult,
 )
 from fleet.evidence import pages
 from fleet.host_replies import could_not_be_killed
-from fleet.hosts import must_not_restart, restart_argv, restart_timeout
+from fleet.hosts import must_not_restart, restart_timeout, settle_time
 
 #: Seconds. What the host said longer ago than this, before the command leaves, is asked anew.
 FRESH_FOR = 10.0
@@ -52,12 +48,6 @@ class PresentPolicies(Protocol):
     """Who knows what is in force for a server at this moment."""
 
     async def present(self, server: str) -> PresentPolicy: ...
-
-
-@dataclass(frozen=True)
-class _Target:
-    restart: Restart
-    host: Host
 
 
 class HostActivities:
@@ -78,9 +68,9 @@ class HostActivities:
         """What the host shows of the server's process. Only looks, so it may be retried."""
         with _refusals(retry=True):
             async with pulse():
-                target = await self._target(request.server)
-                async with connected(target.host) as shell:
-                    return await _look(shell, target.restart, request)
+                target = await self._target(request.server, request.rung)
+                async with place(target) as here:
+                    return await here.answer(request)
 
     @activity.defn
     async def restart_server(self, order: RestartOrder) -> RestartResult:
@@ -99,9 +89,9 @@ class HostActivities:
         with _refusals(retry=False):
             try:
                 async with pulse():
-                    target = await self._target(order.server)
-                    async with connected(target.host) as shell:
-                        return await departure.restart(shell, target.restart, order.expected)
+                    target = await self._target(order.server, order.rung)
+                    async with place(target) as here:
+                        return await departure.restart(here, order.expected)
             except asyncio.CancelledError:
                 if departure.left:
                     raise
@@ -128,11 +118,12 @@ class HostActivities:
                 await self._retention.tidy(request.incident)
         return bundle.evidence()
 
-    async def _target(self, server: str) -> _Target:
+    async def _target(self, server: str, rung: int = 0) -> Site:
         spec = await self._spec(server)
-        if spec.restart is None or spec.host is None:
+        first, step = spec.step(0), spec.step(rung)
+        if first is None or step is None:
             raise NotSentError(HostErrorType.NO_ACTION, f"{server} has no restart configured")
-        return _Target(spec.restart, spec.host)
+        return Site(first, step)
 
     async def _spec(self, server: str) -> ServerSpec:
         try:
@@ -165,22 +156,23 @@ class _Departure:
         self.left = False
         self._asked = 0.0
 
-    async def restart(self, shell: Shell, restart: Restart, expected: HostState) -> RestartResult:
+    async def restart(self, here: Place, expected: HostState) -> RestartResult:
         self._asked = time.monotonic()
-        reason = must_not_restart(restart, expected, await inspect(shell, restart))
+        reason = must_not_restart(here.action, expected, await here.look())
         if reason:
             raise NotSentError(HostErrorType.SUPERSEDED, reason)
-        bound = restart_timeout(restart)
-        limits = Limits(seconds=bound.total_seconds(), keep=_KEEP)
+        command = await here.command()
+        limits = Limits(seconds=restart_timeout(here.action).total_seconds(), keep=_KEEP)
         try:
-            completed = await shell.act(restart_argv(restart), limits, self._last_look)
+            completed = await here.shell.act(command, limits, self._last_look)
         except LostTrackError as problem:
             result = RestartResult(
                 effect=Effect.UNKNOWN, detail=str(problem)[:500], hung=problem.endless
             )
         else:
             result = _result(completed)
-        return result.model_copy(update={"settle_within": bound})
+        later = isinstance(here.action, RebootRestart)
+        return result.model_copy(update={"settle_within": settle_time(here.action), "later": later})
 
     def _last_look(self) -> None:
         """A worker that was frozen in between must not act on what the host said before."""
@@ -189,16 +181,6 @@ class _Departure:
                 HostErrorType.UNREACHABLE, "what the host said went stale before the command left"
             )
         self.left = True
-
-
-async def _look(shell: Shell, restart: Restart, request: HostRequest) -> HostState:
-    state = await inspect(shell, restart)
-    hindrance = ""
-    if state.status is HostStatus.RUNNING and request.before_restart:
-        hindrance = await what_hinders(shell, restart)
-    if state.status is HostStatus.RUNNING and request.closely:
-        hindrance = await cannot_be_killed(shell, restart)
-    return state.model_copy(update={"hindrance": hindrance[:1000]})
 
 
 def _result(completed: Completed) -> RestartResult:

@@ -2,17 +2,28 @@
 
 from activities.ssh import Limits, LostTrackError, Shell
 from activities.ssh_trust import NotSentError
-from fleet.actions import CommandRestart, ComposeRestart, DockerRestart, Restart, SystemdRestart
+from fleet.actions import (
+    CommandRestart,
+    ComposeRestart,
+    DockerRestart,
+    RebootRestart,
+    Restart,
+    SystemdRestart,
+)
 from fleet.contracts.host import HostErrorType, HostState, HostStatus
 from fleet.host_replies import (
+    BOOT_IDENTITY,
+    Project,
     Reply,
     ReplyError,
     command_state,
     container_state,
+    project,
+    project_state,
     service_container,
     unit_state,
 )
-from fleet.hosts import Argv, container_argv, find_argv, unit_argv
+from fleet.hosts import Argv, container_argv, find_argv, project_argv, unit_argv
 
 _LOOK = Limits(seconds=10, keep=64 * 1024, flood=256 * 1024)
 
@@ -35,18 +46,43 @@ async def _inspect(shell: Shell, restart: Restart) -> HostState:
             argv = container_argv(restart.program, restart.name)
             return container_state(await look(shell, argv))
         case ComposeRestart():
-            container = service_container(await look(shell, find_argv(restart)))
-            if container is None:
-                return HostState(
-                    status=HostStatus.GONE, detail="there is no container of that service"
-                )
-            return container_state(await look(shell, container_argv(restart.cli, container)))
+            return await _composed(shell, restart)
         case SystemdRestart():
             return unit_state(await look(shell, unit_argv(restart)))
+        case RebootRestart():
+            return command_state(await look(shell, restart.boot_id), BOOT_IDENTITY)
         case CommandRestart():
             if not restart.identity:
                 return HostState(status=HostStatus.UNKNOWN, detail="no identity command is set")
             return command_state(await look(shell, restart.identity))
+
+
+async def _composed(shell: Shell, restart: ComposeRestart) -> HostState:
+    if restart.service is None:
+        return await _project(shell, restart)
+    container = service_container(await look(shell, find_argv(restart)))
+    if container is None:
+        return HostState(status=HostStatus.GONE, detail="there is no container of that service")
+    return container_state(await look(shell, container_argv(restart.cli, container)))
+
+
+async def _project(shell: Shell, restart: ComposeRestart) -> HostState:
+    running = project(await look(shell, project_argv(restart))).containers
+    if not running:
+        return HostState(status=HostStatus.GONE, detail="nothing of the project runs")
+    return project_state(await look(shell, container_argv(restart.cli, *running)))
+
+
+async def project_of(shell: Shell, restart: ComposeRestart) -> Project:
+    """What of the whole project runs.
+
+    Raises:
+        NotSentError: the host can't say.
+    """
+    try:
+        return project(await look(shell, project_argv(restart)))
+    except ReplyError as problem:
+        raise NotSentError(problem.kind, str(problem)) from None
 
 
 async def service_of(shell: Shell, restart: ComposeRestart) -> str | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from activities.inspection import look, service_of
+from activities.inspection import look, project_of, service_of
 from activities.ssh import Shell
 from activities.ssh_trust import NotSentError
 from fleet.actions import ComposeRestart, DockerRestart, Restart
@@ -22,18 +22,23 @@ async def what_hinders(shell: Shell, restart: Restart) -> str:
     match restart:
         case DockerRestart():
             return await _of(shell, restart.program, [restart.name])
+        case ComposeRestart(service=None):
+            running = (await project_of(shell, restart)).containers
+            return await _of(shell, restart.cli, running, in_order=False) if running else ""
         case ComposeRestart():
             container = await service_of(shell, restart)
             return await _of(shell, restart.cli, [container]) if container else ""
     return ""
 
 
-async def _of(shell: Shell, program: Argv, containers: Sequence[str]) -> str:
+async def _of(
+    shell: Shell, program: Argv, containers: Sequence[str], *, in_order: bool = True
+) -> str:
     try:
         reply = await look(shell, neighbours_argv(program, containers))
         succeeded(reply, "the container engine")
         own = neighbours(reply)
-        return hindrance(own, await _running(shell, program))
+        return hindrance(own, await _running(shell, program), in_order=in_order)
     except ReplyError as problem:
         raise NotSentError(problem.kind, str(problem)) from None
 

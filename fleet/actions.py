@@ -2,12 +2,13 @@
 
 import posixpath
 import re
-from typing import Annotated, Literal
+from datetime import timedelta
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from fleet.durations import Duration, parse, within
-from fleet.policy import STRICT, HostBudget
+from fleet.policy import STRICT, HostBudget, Policy, Positive
 from fleet.refusal import refusal
 
 _DOCKER_NAME = r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$"
@@ -89,9 +90,27 @@ class Drill(BaseModel):
 
 
 class _Action(BaseModel):
+    """What every action has. ``also_restarts`` names servers that it takes along, on purpose.
+
+    The times are the policy's, where the action has none of its own.
+    """
+
     model_config = STRICT
 
     host: str
+    cooldown: Positive | None = None
+    verify_after: Positive | None = None
+    load_limit: Positive | None = None
+    also_restarts: tuple[str, ...] = Field(default=(), max_length=50, examples=['["gpu-2"]'])
+
+    def times(self) -> dict[str, Any]:
+        """The thresholds that this action has for itself."""
+        own = {key: getattr(self, key) for key in ("cooldown", "verify_after", "load_limit")}
+        return {key: span for key, span in own.items() if span is not None}
+
+    def policy(self, policy: Policy) -> Policy:
+        """The policy that holds after this action."""
+        return policy.model_copy(update=self.times())
 
 
 class DockerRestart(_Action):
@@ -113,14 +132,20 @@ class DockerRestart(_Action):
 
 
 class ComposeRestart(_Action):
-    """``docker compose restart SERVICE`` in a project directory on the host."""
+    """``docker compose restart SERVICE`` in a project directory on the host.
+
+    Without a service it is the whole project: every service of it that runs.
+    """
 
     kind: Literal["compose"]
     directory: str = Field(
         pattern=r"^/[^\x00]*$", description="an absolute path on the host", examples=["/srv/vllm"]
     )
-    service: str = Field(
-        pattern=_DOCKER_NAME, description="a service's name in the compose file", examples=["vllm"]
+    service: str | None = Field(
+        default=None,
+        pattern=_DOCKER_NAME,
+        description="a service's name in the compose file",
+        examples=["vllm"],
     )
     stop_timeout: _StopTimeout = parse("10s")
     cli: _Arguments = ("docker",)
@@ -153,9 +178,48 @@ class CommandRestart(_Action):
     stop_timeout: _StopTimeout = parse("30s")
 
 
+class RebootRestart(_Action):
+    """``systemctl reboot`` of the whole host, with all that runs there.
+
+    ``boot_id`` prints one line that is another after every boot. ``back_within`` is how long the
+    host may take until it answers again and the server's process runs.
+    """
+
+    kind: Literal["reboot"]
+    cli: _Arguments = ("systemctl",)
+    boot_id: Annotated[_Arguments, Field(min_length=1)] = (
+        "cat",
+        "/proc/sys/kernel/random/boot_id",
+    )
+    back_within: Annotated[Duration, within("1s", "1h")] = parse("10m")
+
+    @property
+    def stop_timeout(self) -> timedelta:
+        """The command only orders the reboot."""
+        return timedelta(0)
+
+
 Restart = Annotated[
-    DockerRestart | ComposeRestart | SystemdRestart | CommandRestart, Field(discriminator="kind")
+    DockerRestart | ComposeRestart | SystemdRestart | RebootRestart | CommandRestart,
+    Field(discriminator="kind"),
 ]
+
+
+def named(restart: Restart) -> str:
+    """What is restarted, in a few words for people."""
+    match restart:
+        case DockerRestart():
+            return f"container {restart.name}"
+        case ComposeRestart(service=None):
+            return f"compose project {restart.directory}"
+        case ComposeRestart():
+            return f"compose service {restart.service}"
+        case SystemdRestart():
+            return f"unit {restart.unit}"
+        case RebootRestart():
+            return f"reboot of {restart.host}"
+        case CommandRestart():
+            return f"command {posixpath.basename(restart.argv[0])}"
 
 
 def machine(host: Host) -> str:
@@ -177,5 +241,7 @@ def target(restart: Restart, host: Host) -> tuple[object, ...]:
         case SystemdRestart():
             unit = restart.unit if "." in restart.unit else f"{restart.unit}.service"
             return (where, "systemd", unit, host.user if restart.user else None)
+        case RebootRestart():
+            return (where, "reboot")
         case CommandRestart():
             return (where, "command", restart.argv, host.user)

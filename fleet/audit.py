@@ -39,6 +39,12 @@ def audit(fleet: Fleet | None) -> list[Row]:
     return sorted(rows, key=lambda row: order.index(row.verdict))
 
 
+def ladders(fleet: Fleet) -> dict[str, list[str]]:
+    """The steps of each server that has several, in words, weakest first."""
+    found = {name: [str(step) for step in fleet.spec(name).steps] for name in fleet.servers}
+    return {name: steps for name, steps in found.items() if len(steps) > 1}
+
+
 def ownerless(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.ownership is None]
 

@@ -20,20 +20,22 @@ from pydantic import (
 )
 
 from fleet import endpoints as served
+from fleet import ladder
 from fleet.actions import (
     CommandRestart,
     ComposeRestart,
     DockerRestart,
     Drill,
     Host,
+    RebootRestart,
     Restart,
     SystemdRestart,
-    target,
 )
 from fleet.durations import Duration, parse, within
 from fleet.endpoints import Endpoint, Gateway
 from fleet.engine_sources import Source, VllmSource, record
 from fleet.host_budgets import contradictions as host_budget_contradictions
+from fleet.ladder import Step
 from fleet.policy import STRICT, HostBudget, Policy, Storm, merged, normal, off
 from fleet.refusal import Refusal, raise_all
 from fleet.sources import (
@@ -58,6 +60,7 @@ __all__ = [
     "Gateway",
     "Host",
     "Name",
+    "RebootRestart",
     "RecordFields",
     "RedisSource",
     "Restart",
@@ -102,13 +105,15 @@ Overrides = Annotated[dict[str, Any], AfterValidator(normal)]
 class Server(BaseModel):
     """One server: where it is read, how it is restarted, and what differs from the defaults.
 
-    Without ``drill`` it is never frozen on purpose.
+    ``ladder`` has the stronger steps, for a restart that did not help. Without ``drill`` it is
+    never frozen on purpose.
     """
 
     model_config = STRICT
 
     source: Source
     restart: Restart | None = None
+    ladder: tuple[Restart, ...] = Field(default=(), max_length=5)
     drill: Drill | None = None
     policy: Overrides = {}
 
@@ -170,7 +175,7 @@ class Fleet(BaseModel):
             *_twins("servers", self.servers),
             *_twins("endpoints", self.endpoints),
             *self._dangling(),
-            *self._shared_targets(),
+            *self._ladders(),
             *self._shared_sources(),
             *self._impossible_drills(),
             *self._contradictory_policies(),
@@ -183,24 +188,26 @@ class Fleet(BaseModel):
             store = server.source.store if isinstance(server.source, RedisSource) else None
             if store is not None and store not in self.stores:
                 yield _no_such("stores", store, self.stores, ("servers", name, "source", "store"))
-            if server.restart is not None and server.restart.host not in self.hosts:
-                at = ("servers", name, "restart", "host")
-                yield _no_such("hosts", server.restart.host, self.hosts, at)
+            for at, step in _steps(server):
+                if step.host not in self.hosts:
+                    yield _no_such("hosts", step.host, self.hosts, ("servers", name, *at, "host"))
 
-    def _shared_targets(self) -> Iterator[Refusal]:
-        seen: dict[object, str] = {}
+    def ladders(self) -> dict[str, list[ladder.Act]]:
+        """The steps of each server, as far as their hosts are known."""
+        return {
+            name: ladder.acts(name, server.restart, server.ladder, self.hosts)
+            for name, server in self.servers.items()
+        }
+
+    def _ladders(self) -> Iterator[Refusal]:
         for name, server in self.servers.items():
-            host = self.hosts.get(server.restart.host) if server.restart else None
-            if server.restart is None or host is None:
-                continue
-            first = seen.setdefault(target(server.restart, host), name)
-            if first != name:
-                yield Refusal(
-                    ("servers", name, "restart"),
-                    f"restarts the same as servers.{first}.restart, so one thing would have two"
-                    " locks and two budgets",
-                    "name another container, unit or host, or remove one of the two servers",
-                )
+            if server.ladder and server.restart is None:
+                message = "has no first step: it is what follows after `restart`"
+                yield Refusal(("servers", name, "ladder"), message, f"add [servers.{name}.restart]")
+        ladders = self.ladders()
+        for steps in ladders.values():
+            yield from ladder.contradictions(steps)
+        yield from ladder.collisions(ladders)
 
     def _shared_sources(self) -> Iterator[Refusal]:
         seen: dict[object, str] = {}
@@ -223,8 +230,8 @@ class Fleet(BaseModel):
             if server.restart is None:
                 message = "a drill ends with a restart, and this server has none"
                 yield Refusal(at, message, f"add [servers.{name}.restart], or remove the drill")
-            elif isinstance(server.restart, CommandRestart) and not drill.freeze:
-                message = "steady does not know the process behind a restart by command"
+            elif isinstance(server.restart, CommandRestart | RebootRestart) and not drill.freeze:
+                message = "steady does not know the process behind such a restart"
                 yield Refusal(at, message, "add freeze and thaw, the commands that do it")
             if bool(drill.freeze) != bool(drill.thaw):
                 missing = "thaw" if drill.freeze else "freeze"
@@ -236,9 +243,15 @@ class Fleet(BaseModel):
         common = list(_contradictions(self.defaults))
         yield from (each._replace(at=("defaults", *each.at)) for each in common)
         for name, server in self.servers.items():
-            for each in _contradictions(merged(self.defaults, server.policy)):
+            own = list(_contradictions(merged(self.defaults, server.policy)))
+            for each in own:
                 if each not in common:
                     yield each._replace(at=("servers", name, "policy", *each.at))
+            for at, step in _steps(server):
+                together = merged(merged(self.defaults, server.policy), step.times())
+                if step.times() and not own:
+                    for each in _contradictions(together):
+                        yield each._replace(at=("servers", name, *at))
 
     def _policies_by_host(self) -> dict[str, dict[str, Policy]]:
         """The policies of the servers of each host that has a budget of its own, as far as they
@@ -271,6 +284,9 @@ class Fleet(BaseModel):
             store=self.stores[store] if store else None,
             restart=restart,
             host=self.hosts[restart.host] if restart else None,
+            ladder=tuple(
+                Step(action=action, host=self.hosts[action.host]) for action in server.ladder
+            ),
             policy=self.policy(name),
             drill=server.drill,
         )
@@ -286,8 +302,28 @@ class ServerSpec(BaseModel):
     store: Store | None
     restart: Restart | None
     host: Host | None
+    ladder: tuple[Step, ...] = ()
     policy: Policy
     drill: Drill | None = None
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps, the first among them; empty where nothing may be done to the server."""
+        if self.restart is None or self.host is None:
+            return ()
+        return (Step(action=self.restart, host=self.host), *self.ladder)
+
+    def step(self, rung: int) -> Step | None:
+        """The step for a server that so many restarts did not help; the last one repeats."""
+        return self.steps[min(max(rung, 0), len(self.steps) - 1)] if self.steps else None
+
+
+def _steps(server: Server) -> Iterator[tuple[tuple[str | int, ...], Restart]]:
+    """Each step with the keys that lead to it."""
+    if server.restart is not None:
+        yield ("restart",), server.restart
+    for number, step in enumerate(server.ladder):
+        yield ("ladder", number), step
 
 
 def _contradictions(overrides: dict[str, Any]) -> Iterator[Refusal]:
@@ -309,7 +345,7 @@ def _twins(table: str, names: Collection[str]) -> Iterator[Refusal]:
             yield Refusal((table, name), message, "choose another name")
 
 
-def _no_such(table: str, name: str, names: Collection[str], at: tuple[str, ...]) -> Refusal:
+def _no_such(table: str, name: str, names: Collection[str], at: tuple[str | int, ...]) -> Refusal:
     close = get_close_matches(name, names, n=1)
     known = ", ".join(sorted(names)[:8])
     if close:

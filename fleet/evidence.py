@@ -14,6 +14,7 @@ from fleet.actions import (
     ComposeRestart,
     DockerRestart,
     Host,
+    RebootRestart,
     Restart,
     SystemdRestart,
 )
@@ -88,6 +89,8 @@ def first_look(restart: Restart, container: str | None) -> Look | None:
             return Look("unit.txt", unit_argv(restart))
         case CommandRestart():
             return Look("identity.txt", restart.identity) if restart.identity else None
+        case RebootRestart():
+            return None
 
 
 def log_look(restart: Restart, container: str | None) -> Look | None:
@@ -100,7 +103,7 @@ def log_look(restart: Restart, container: str | None) -> Look | None:
             journal = (*restart.cli[:-1], "journalctl", *(("--user",) if restart.user else ()))
             lines = (f"--unit={restart.unit}", f"--lines={LOG_LINES}")
             return Look("journal.txt", (*journal, *lines, "--no-pager", "--output=short-iso"))
-        case CommandRestart():
+        case CommandRestart() | RebootRestart():
             return None
 
 
@@ -156,6 +159,8 @@ def subject(restart: Restart, reply: Reply) -> Subject:
             return Subject(process, _pid(shown.get("MainPID")))
         case CommandRestart():
             return Subject(command_state(reply))
+        case RebootRestart():
+            return Subject()
 
 
 def pages(source: Source) -> dict[str, tuple[str, SecretRef | None]]:

@@ -10,6 +10,7 @@ from fleet.actions import (
     ComposeRestart,
     DockerRestart,
     Drill,
+    RebootRestart,
     Restart,
     SystemdRestart,
 )
@@ -57,11 +58,12 @@ def _signal(restart: Restart, name: str) -> Argv:
             return (*restart.program, "kill", f"--signal={name}", restart.name)
         case ComposeRestart():
             place = ("compose", "--project-directory", restart.directory)
-            return (*restart.cli, *place, "kill", f"--signal=SIG{name}", restart.service)
+            service = (restart.service,) if restart.service else ()
+            return (*restart.cli, *place, "kill", f"--signal=SIG{name}", *service)
         case SystemdRestart():
             user = ("--user",) if restart.user else ()
             return (*restart.cli, *user, "kill", f"--signal=SIG{name}", "--", restart.unit)
-        case CommandRestart():
+        case CommandRestart() | RebootRestart():
             return ()
 
 

@@ -141,6 +141,7 @@ def close(
 def _ended(incident: Incident, request: CloseRequest, now: datetime) -> Incident:
     told = list(dict.fromkeys([*incident.told, *request.told]))[-MOST_TOLD:]
     changes: dict[str, object] = {"told": told, "last_close": request.key}
+    changes["rung"] = max(incident.rung, request.rung)
     if request.hold is not None:
         changes |= {"hold": request.hold, "hold_mode": request.hold_mode, "next_try_at": None}
     if request.failed_try:

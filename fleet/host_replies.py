@@ -11,6 +11,8 @@ from fleet.redaction import redact
 
 #: ``HostState.identity`` of a server that is restarted by the operator's own command.
 COMMAND_IDENTITY = "command"
+#: The same of a host that is rebooted.
+BOOT_IDENTITY = "boot"
 
 _CONTAINER = {
     "running": HostStatus.RUNNING,
@@ -108,6 +110,56 @@ def service_container(reply: Reply) -> str | None:
     return found[0] if found else None
 
 
+@dataclass(frozen=True)
+class Project:
+    """What of a Compose project runs: the containers' IDs, and the services that they are of."""
+
+    containers: tuple[str, ...]
+    services: tuple[str, ...]
+
+
+def project(reply: Reply) -> Project:
+    """Read the answer to ``project_argv``. A one-off container is none of the project's.
+
+    Raises:
+        ReplyError: it is not known, or a restart of a service would start what somebody stopped.
+    """
+    lines = [line.split() for line in succeeded(reply, "the container engine").splitlines()]
+    rows = [line for line in lines if len(line) >= 3 and line[3:] != ["True"]]
+    runs = {row[2] for row in rows if row[1] == "running"}
+    mixed = sorted({row[2] for row in rows if row[1] != "running"} & runs)
+    if mixed:
+        raise ReplyError(
+            HostErrorType.MISCONFIGURED,
+            f"of the service {mixed[0]} some containers run and some don't: a restart would start"
+            " what somebody stopped",
+        )
+    ids = sorted(row[0] for row in rows if row[1] == "running")
+    return Project(tuple(ids), tuple(sorted(runs)))
+
+
+def project_state(reply: Reply) -> HostState:
+    """Read the answer to ``container_argv`` for all containers of a project that run.
+
+    ``identity`` is all their IDs, ``started`` all their starts, in the order in which they were
+    asked for.
+
+    Raises:
+        ReplyError: the state of one of them is not known.
+    """
+    shown = succeeded(reply, "the container engine").splitlines()
+    states = [container_state(Reply(0, line)) for line in shown if line.strip()]
+    if not states:
+        return HostState(status=HostStatus.GONE, detail="nothing of the project runs")
+    odd = [state for state in states if state.status is not HostStatus.RUNNING]
+    return HostState(
+        status=odd[0].status if odd else HostStatus.RUNNING,
+        identity=" ".join(state.identity for state in states),
+        started=" ".join(state.started for state in states),
+        detail=f"{len(states)} containers, {len(odd)} of them not running",
+    )
+
+
 def unit_state(reply: Reply) -> HostState:
     """Read the answer to ``unit_argv``.
 
@@ -133,15 +185,13 @@ def unit_state(reply: Reply) -> HostState:
     )
 
 
-def command_state(reply: Reply) -> HostState:
-    """Read what the operator's ``identity`` command printed: its first line is ``started``."""
+def command_state(reply: Reply, identity: str = COMMAND_IDENTITY) -> HostState:
+    """Read what an ``identity`` command printed: its first line is ``started``."""
     line = next((line.strip() for line in reply.out.splitlines() if line.strip()), "")
     if reply.status != 0 or not line:
         ending = f"status {reply.status}: {reply.tail()}" if reply.status else "nothing printed"
         return HostState(status=HostStatus.UNKNOWN, detail=f"identity: {ending}"[:500])
-    return HostState(
-        status=HostStatus.RUNNING, identity=COMMAND_IDENTITY, started=redact(line)[:200]
-    )
+    return HostState(status=HostStatus.RUNNING, identity=identity, started=redact(line)[:200])
 
 
 def pids(reply: Reply) -> list[int]:

@@ -12,6 +12,7 @@ from fleet.actions import (
     CommandRestart,
     ComposeRestart,
     DockerRestart,
+    RebootRestart,
     Restart,
     SystemdRestart,
 )
@@ -49,15 +50,25 @@ def restart_timeout(restart: Restart) -> timedelta:
     return restart.stop_timeout + MARGIN
 
 
-def restart_argv(restart: Restart) -> Argv:
+def settle_time(restart: Restart) -> timedelta:
+    """How long the host may take until it shows what a command came to."""
+    bound = restart_timeout(restart)
+    return max(bound, restart.back_within) if isinstance(restart, RebootRestart) else bound
+
+
+def restart_argv(restart: Restart, services: Sequence[str] = ()) -> Argv:
+    """``services`` are those of a whole Compose project that run: no other is to be started."""
     match restart:
         case DockerRestart():
             return (*restart.program, "restart", "-t", _seconds(restart), restart.name)
         case ComposeRestart():
             place = ("compose", "--project-directory", restart.directory)
-            return (*restart.cli, *place, "restart", "-t", _seconds(restart), restart.service)
+            these = (restart.service,) if restart.service else tuple(services)
+            return (*restart.cli, *place, "restart", "-t", _seconds(restart), *these)
         case SystemdRestart():
             return (*_systemctl(restart), "restart", "--", restart.unit)
+        case RebootRestart():
+            return (*restart.cli, "reboot")
         case CommandRestart():
             return restart.argv
 
@@ -68,16 +79,28 @@ def find_argv(restart: ComposeRestart) -> Argv:
     ``docker compose ps`` would list one-off containers of ``docker compose run`` as well.
     """
     return (
-        *restart.cli,
-        *("ps", "--all", "--no-trunc"),
-        *("--filter", f"label={_LABEL}.project.working_dir={normpath(restart.directory)}"),
+        *_listed(restart),
         *("--filter", f"label={_LABEL}.service={restart.service}"),
         *("--format", f'{{{{.ID}}}} {{{{.Label "{_LABEL}.oneoff"}}}}'),
     )
 
 
-def container_argv(program: Argv, container: str) -> Argv:
-    return (*program, "inspect", "--type", "container", "--format", _STATE, container)
+def project_argv(restart: ComposeRestart) -> Argv:
+    """Lists the project's containers, as ``ID STATE SERVICE ONEOFF`` lines."""
+    shown = f'{{{{.ID}}}} {{{{.State}}}} {{{{.Label "{_LABEL}.service"}}}}'
+    return (*_listed(restart), "--format", f'{shown} {{{{.Label "{_LABEL}.oneoff"}}}}')
+
+
+def _listed(restart: ComposeRestart) -> Argv:
+    return (
+        *restart.cli,
+        *("ps", "--all", "--no-trunc"),
+        *("--filter", f"label={_LABEL}.project.working_dir={normpath(restart.directory)}"),
+    )
+
+
+def container_argv(program: Argv, *containers: str) -> Argv:
+    return (*program, "inspect", "--type", "container", "--format", _STATE, *containers)
 
 
 def running_argv(program: Argv) -> Argv:
@@ -128,7 +151,7 @@ def _systemctl(restart: SystemdRestart) -> Argv:
     return (*restart.cli, *(("--user",) if restart.user else ()))
 
 
-def _seconds(restart: Restart) -> str:
+def _seconds(restart: DockerRestart | ComposeRestart) -> str:
     return str(math.ceil(restart.stop_timeout.total_seconds()))
 
 
@@ -137,7 +160,8 @@ def must_not_restart(restart: Restart, expected: HostState, now: HostState) -> s
 
     A server of the operator's own command that has no identity can't be compared.
     """
-    if isinstance(restart, CommandRestart) and not restart.identity:
+    nameless = isinstance(restart, CommandRestart) and not restart.identity
+    if nameless and not expected.identity:
         return None
     if now.status is not HostStatus.RUNNING:
         return f"it is {now.status} now ({now.detail})"
@@ -145,4 +169,6 @@ def must_not_restart(restart: Restart, expected: HostState, now: HostState) -> s
         return "it was replaced by another one"
     if not now.same_process(expected):
         return f"it was started anew meanwhile: {now.started}"
+    if now.own_start != expected.own_start:
+        return f"the server was started anew meanwhile: {now.own_start}"
     return None

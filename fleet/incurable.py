@@ -30,4 +30,9 @@ class Incurable:
 
     def is_of_another(self, now: HostState) -> bool:
         """Whether the host shows another process by now, of which nothing is known yet."""
-        return self.process is not None and not now.same_process(self.process)
+        if self.process is None:
+            return False
+        if now.process:
+            # Of a stronger step of the ladder, whose own words are of something larger.
+            return now.own_start != self.process.own_start
+        return not now.same_process(self.process)

@@ -59,10 +59,13 @@ def _neighbour(line: str, reply: Reply) -> Neighbour:
         ) from None
 
 
-def hindrance(restarted: Sequence[Neighbour], running: Sequence[Neighbour]) -> str:
-    """Why a restart of these containers, in this order of their start, would do harm.
+def hindrance(
+    restarted: Sequence[Neighbour], running: Sequence[Neighbour], *, in_order: bool = True
+) -> str:
+    """Why a restart of these containers would do harm; empty where it would not.
 
-    Empty where it would not. ``running`` are all that run on the host, the restarted ones or not.
+    ``running`` are all that run on the host, the restarted ones or not. ``in_order``: they are
+    started in the order in which they stand; else whoever starts them knows a good one.
     """
     for each in restarted:
         if each.removes_itself:
@@ -71,10 +74,12 @@ def hindrance(restarted: Sequence[Neighbour], running: Sequence[Neighbour]) -> s
                 " and there is nothing left to start. Run it without --rm, or let what starts it"
                 ' be restarted (kind = "systemd" or "command")'
             )
-    return next(filter(None, _sharing(restarted, running)), "")
+    return next(iter(_sharing(restarted, running, in_order=in_order)), "")
 
 
-def _sharing(restarted: Sequence[Neighbour], running: Sequence[Neighbour]) -> Sequence[str]:
+def _sharing(
+    restarted: Sequence[Neighbour], running: Sequence[Neighbour], *, in_order: bool
+) -> Sequence[str]:
     inside = {each.id for each in restarted}
     outside = [each for each in running if each.id not in inside]
     found = []
@@ -84,7 +89,7 @@ def _sharing(restarted: Sequence[Neighbour], running: Sequence[Neighbour]) -> Se
             if owner is None:
                 named = next((one.name for one in outside if one.is_called(each.joins)), each.joins)
                 found.append(_alone(each.name, f"runs in the network of {named[:64]}"))
-            elif owner in restarted[at:]:
+            elif in_order and owner in restarted[at:]:
                 found.append(
                     f"{each.name} runs in the network of {owner.name}, which the group starts after"
                     f" it: name {owner.name} before {each.name} in its group"

@@ -122,7 +122,7 @@ def _is_booting(host: HostState, reading: Reading, standing: Standing) -> bool:
     """Both times are the host's, so they may be compared. Waited for once, and no longer."""
     if standing.by_hand or host.started_at is None or reading.heartbeat is None:
         return False
-    return host.started_at > reading.heartbeat and standing.waited_for != host.started
+    return host.started_at > reading.heartbeat and standing.waited_for != host.own_start
 
 
 def deadline(since: dict[Verdict, datetime], policy: Policy) -> datetime | None:
@@ -140,11 +140,17 @@ def verified(
             return False, f"on the host it is {now.status}"
         if now.same_process(before):
             return False, "the host still shows the process from before the restart"
-        if after is not None and after.identity and not now.same_process(after):
+        if after is not None and after.identity and not _is_still(after, now):
             return False, "the process that the restart started is gone: it was started again"
+        if before.process and now.own_start == before.own_start:
+            return False, "the server's own process is still the one from before the restart"
     if finding.verdict not in GOOD:
         return False, f"{finding.verdict}: {finding.why}"
     return True, f"a new process, {finding.verdict}"
+
+
+def _is_still(after: HostState, now: HostState) -> bool:
+    return now.same_process(after) and now.own_start == after.own_start
 
 
 def is_old_record(reading: Reading, beat: datetime | None) -> bool:

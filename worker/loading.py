@@ -145,6 +145,8 @@ def _names_a_broken_table(each: Refusal, parts: _Parts, tables: Mapping[str, Any
         case ("servers", str(name), "restart", "host"):
             restart = parts.servers[name].restart
             return restart is not None and restart.host in tables.get("hosts", {})
+        case ("servers", str(name), "ladder", int(rung), "host"):
+            return parts.servers[name].ladder[rung].host in tables.get("hosts", {})
         case ("servers", str(name), "source", "store"):
             source = parts.servers[name].source
             return isinstance(source, RedisSource) and source.store in tables.get("stores", {})
@@ -162,7 +164,7 @@ def _unused(fleet: Fleet) -> Iterator[Refusal]:
         message = "is not set, so nobody is told of anything: alerts stand in Temporal only"
         yield Refusal(("alerts", "webhook"), message, 'name it, like { env = "STEADY_WEBHOOK" }')
     servers = fleet.servers.values()
-    hosts = {each.restart.host for each in servers if each.restart is not None}
+    hosts = {step.host for each in servers for step in (each.restart, *each.ladder) if step}
     stores = {each.source.store for each in servers if isinstance(each.source, RedisSource)}
     for table, names, used in (("hosts", fleet.hosts, hosts), ("stores", fleet.stores, stores)):
         for name in names:

@@ -12,6 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet.contracts.remediation import Phase
     from fleet.durations import brief
     from fleet.judge import Finding
+    from fleet.ladder import Step
     from fleet.policy import Policy
     from fleet.readings import Reading, ReadStatus
     from fleet.remediation import is_old_record, verified
@@ -20,6 +21,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.hands import HostTrouble
 
 _LOOK_EVERY = timedelta(seconds=5)
+#: So often is a host asked at most what became of a command.
+_MOST_LOOKS = 40
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,26 @@ class Facts:
     asked: datetime
     present: PresentPolicy
     spec: ServerSpec
+    step: Step
     reading: Reading
     host: HostState
 
     @property
     def policy(self) -> Policy:
-        return self.spec.policy
+        """The server's policy, with the times that the step has for itself."""
+        return self.step.action.policy(self.spec.policy)
+
+    def next_step(self, rung: int) -> Step | None:
+        """The step that comes after so many restarts that did not help, where it is another."""
+        following = self.spec.step(rung)
+        return following if following != self.step else None
+
+    @property
+    def in_words(self) -> str:
+        """Which step of several it is, and whom it takes along; empty where there is just one."""
+        also = self.step.action.also_restarts
+        along = f", which restarts {', '.join(also)} as well" if also else ""
+        return f": {self.step}{along}" if self.spec.ladder or also else ""
 
 
 @dataclass(frozen=True)
@@ -66,12 +83,17 @@ class Cure:
         Raises:
             NotSent: it is proved that nothing left for the host.
         """
+        number = self._case.incident.restarts + 1
+        if facts.in_words:
+            self._book.note(f"restart {number} of this incident{facts.in_words}")
         self._book.enter(Phase.RESTARTING, "the command is on its way to the host")
-        order = RestartOrder(server=self._case.server, expected=facts.host, key=key)
-        result = await self._case.hands.restart(order, facts.spec)
+        order = RestartOrder(
+            server=self._case.server, expected=facts.host, key=key, rung=self._case.incident.rung
+        )
+        result = await self._case.hands.restart(order, facts.step)
         said = f": {result.detail}" if result.detail else ""
         self._book.note(f"restart command: {result.effect}{said}")
-        if result.effect is Effect.DONE:
+        if result.effect is Effect.DONE and not result.later:
             return Restarted(workflow.now(), await self._look("what runs after the restart"))
         return await self._settle(facts.host, result)
 
@@ -89,7 +111,8 @@ class Cure:
                 break
             if workflow.now() >= until or not before.identity:
                 break
-            await workflow.sleep(_LOOK_EVERY, summary="before the host is asked again")
+            pause = max(_LOOK_EVERY, result.settle_within / _MOST_LOOKS)
+            await workflow.sleep(pause, summary="before the host is asked again")
         return _no_effect(before, host, result)
 
     async def verify(self, facts: Facts, done: Restarted) -> tuple[bool, str]:
@@ -131,7 +154,7 @@ class Cure:
 
     async def _look(self, why: str, *, closely: bool = False) -> HostState | None:
         try:
-            return await self._case.hands.inspect(why, closely=closely)
+            return await self._case.hands.inspect(why, self._case.incident.rung, closely=closely)
         except HostTrouble as problem:
             self._book.note(f"the host could not be asked: {problem}")
             return None
@@ -161,7 +184,9 @@ def _no_effect(before: HostState, host: HostState | None, result: RestartResult)
     if host.same_process(before) and result.hung:
         why = host.hindrance or "the host does not say why"
         return NoEffect(
-            f"the process could not be ended, and runs on: {why}{said}", proved=False, final=True
+            f"it could not be ended, and the old process runs on: {why}{said}",
+            proved=False,
+            final=True,
         )
     if host.same_process(before):
         proved = result.effect is Effect.FAILED

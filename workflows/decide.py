@@ -51,7 +51,9 @@ class Decide:
     async def first_look(self) -> None:
         """Remember what runs on the host now, so that a replacement is noticed later."""
         try:
-            self._seen = await self._case.hands.inspect("what runs there now")
+            self._seen = await self._case.hands.inspect(
+                "what runs there now", self._case.incident.rung
+            )
         except HostTrouble as problem:
             self._book.note(f"the host could not be asked: {problem}")
             return
@@ -162,11 +164,14 @@ class Decide:
             return decision, None
         try:
             host = await self._case.hands.inspect(
-                "the last look before the command", before_restart=True
+                "the last look before the command", self._case.incident.rung, before_restart=True
             )
         except HostTrouble as problem:
             return Decision.end(Outcome.RESTART_FAILED, f"the host: {problem}"), None
-        facts = Facts(asked, present, spec, reading, host)
+        step = spec.step(self._case.incident.rung)
+        if step is None:
+            raise Ended(Decision.end(Outcome.ALERT_ONLY, "no restart is configured"))
+        facts = Facts(asked, present, spec, step, reading, host)
         decision = by_host(host, present, reading, self._standing())
         return decision or Decision(Next.RESTART, "still true"), facts
 
@@ -180,7 +185,7 @@ class Decide:
 
     def waited_for(self, host: HostState) -> None:
         """That process has had its time to load; it is not waited for again."""
-        self._waited_for = host.started
+        self._waited_for = host.own_start
 
     async def pause(self, policy: Policy, why: str) -> None:
         self._book.note(f"not now: {why}")

@@ -65,6 +65,7 @@ class Ending:
             hold_mode=policy.mode,
             failed_try=outcome in TRY_AGAIN,
             no_effect=harmless,
+            rung=book.incident.rung,
             retry_delays=list(policy.retry_delays),
             told=self._case.causes,
         )

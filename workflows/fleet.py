@@ -311,7 +311,8 @@ def _markdown(state: FleetState, now: datetime) -> str:
 
 def _server(fleet: Fleet, name: str, pause: Pause | None) -> str:
     spec = fleet.spec(name)
-    restart = f"restart by {spec.restart.kind}" if spec.restart is not None else "no restart"
+    kinds = ", then ".join(step.action.kind for step in spec.steps)
+    restart = f"restart by {kinds}" if kinds else "no restart"
     paused = f", **paused** {_pause(pause)}" if pause is not None else ""
     return f"- `{name}`: mode {spec.policy.mode}, {restart}{paused}"
 

@@ -21,7 +21,6 @@ with workflow.unsafe.imports_passed_through():
     from activities.host import HostActivities
     from activities.policies import PolicyActivities
     from activities.readings import ReadingActivities
-    from fleet.config import ServerSpec
     from fleet.contracts.fleet import PresentPolicy
     from fleet.contracts.guard import (
         CloseRequest,
@@ -43,13 +42,14 @@ with workflow.unsafe.imports_passed_through():
         RestartResult,
     )
     from fleet.contracts.names import ServerRequest
-    from fleet.hosts import restart_timeout
+    from fleet.hosts import settle_time
+    from fleet.ladder import Step
     from fleet.readings import Reading, unreadable
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 #: An activity method, as it stands on its class.
-Step = Callable[[Any, Asked], Awaitable[Answer]]
+Method = Callable[[Any, Asked], Awaitable[Answer]]
 
 _HEARTBEAT = timedelta(seconds=20)
 _QUICK = RetryPolicy(
@@ -112,9 +112,11 @@ class Hands:
             return unreadable(self._server, asked, f"steady could not read it: {_said(problem)}")
 
     async def inspect(
-        self, why: str, *, before_restart: bool = False, closely: bool = False
+        self, why: str, rung: int = 0, *, before_restart: bool = False, closely: bool = False
     ) -> HostState:
         """Ask the host what runs there, and what else a restart would hit or why it still lives.
+
+        ``rung`` is the step of the ladder that it is asked for.
 
         Raises:
             HostTrouble: it can't be asked.
@@ -122,7 +124,12 @@ class Hands:
         try:
             return await self._do(
                 HostActivities.inspect_host,
-                HostRequest(server=self._server, before_restart=before_restart, closely=closely),
+                HostRequest(
+                    server=self._server,
+                    rung=rung,
+                    before_restart=before_restart,
+                    closely=closely,
+                ),
                 summary=f"ask the host: {why}",
                 bound=timedelta(seconds=60),
             )
@@ -162,13 +169,13 @@ class Hands:
             GuardActivities.give_back, request, f"give the restart back: {request.proof}"[:190]
         )
 
-    async def restart(self, order: RestartOrder, spec: ServerSpec) -> RestartResult:
+    async def restart(self, order: RestartOrder, step: Step) -> RestartResult:
         """Send the command, once.
 
         Raises:
             NotSent: it is proved that nothing left for the host.
         """
-        bound = restart_bound(spec)
+        bound = restart_bound(step)
         try:
             return await workflow.execute_activity_method(
                 HostActivities.restart_server,
@@ -177,7 +184,7 @@ class Hands:
                 start_to_close_timeout=bound,
                 heartbeat_timeout=_HEARTBEAT,
                 retry_policy=_ONCE,
-                summary=_order(order.server, spec),
+                summary=_order(order.server, step),
             )
         except ActivityError as problem:
             cause = problem.cause
@@ -188,12 +195,13 @@ class Hands:
                 and cause.type is TimeoutType.SCHEDULE_TO_START
             ):
                 raise NotSent("late", "no worker took the order in time") from problem
-            within = restart_timeout(spec.restart) if spec.restart is not None else bound
             return RestartResult(
-                effect=Effect.UNKNOWN, detail=_said(problem)[:500], settle_within=within
+                effect=Effect.UNKNOWN,
+                detail=_said(problem)[:500],
+                settle_within=settle_time(step.action),
             )
 
-    async def _book(self, method: "Step[Asked, Answer]", request: Asked, summary: str) -> Answer:
+    async def _book(self, method: "Method[Asked, Answer]", request: Asked, summary: str) -> Answer:
         """Bookings are never interrupted: half a booking is worse than a slow cancel."""
         return await workflow.execute_activity_method(
             method,
@@ -206,7 +214,7 @@ class Hands:
 
     async def _do(
         self,
-        method: "Step[Asked, Answer]",
+        method: "Method[Asked, Answer]",
         request: Asked,
         *,
         summary: str,
@@ -234,16 +242,13 @@ class Hands:
         return await handle
 
 
-def _order(server: str, spec: ServerSpec) -> str:
-    restart = spec.restart
-    return f"restart {server} ({restart.kind} on {restart.host})" if restart else server
+def _order(server: str, step: Step) -> str:
+    return f"restart {server} ({step}, {step.action.kind} on {step.action.host})"[:190]
 
 
-def restart_bound(spec: ServerSpec) -> timedelta:
+def restart_bound(step: Step) -> timedelta:
     """The bound on the whole restart step: longer than the server may take to stop, always."""
-    stop = spec.restart.stop_timeout if spec.restart is not None else timedelta(0)
-    connect = spec.host.connect_timeout if spec.host is not None else timedelta(0)
-    return stop + connect + timedelta(seconds=120)
+    return step.action.stop_timeout + step.host.connect_timeout + timedelta(seconds=120)
 
 
 def expired(asked: datetime, limit: timedelta) -> bool:

@@ -15,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet.contracts.sweep import Observation
     from fleet.durations import brief
     from fleet.incurable import Incurable
+    from fleet.ladder import Step
     from fleet.policy import Mode, Policy
     from fleet.remediation import (
         HELD,
@@ -211,12 +212,13 @@ class Healing:
             return Decision(Next.WAIT, "another process runs there now than the evidence is of")
         return Decision.end(Outcome.HANDED_OVER, self._incurable.why)
 
-    async def _announce(self) -> None:
-        step = self._case.incident.restarts + 1
+    async def _announce(self, facts: Facts) -> None:
+        number = self._case.incident.restarts + 1
+        said = f"restart {number} of this incident{facts.in_words}"
         await self._case.tell(
-            "restarting" if step == 1 else f"restarting-{step}",
+            "restarting" if number == 1 else f"restarting-{number}",
             Severity.NOTICE,
-            f"{self._case.server} is being restarted (restart {step} of this incident)",
+            f"{self._case.server} is being restarted ({said})",
             next_step="a cooldown, then the restart is verified",
         )
 
@@ -236,7 +238,7 @@ class Healing:
             return None
         self._orders.committed = True
         # Beside the command, not before it: nothing may age the facts that it rests on.
-        telling = asyncio.create_task(self._announce())
+        telling = asyncio.create_task(self._announce(facts))
         try:
             done = await self._cure.restart(facts, key)
         except NotSent as problem:
@@ -288,7 +290,8 @@ class Healing:
 
     async def _verify(self, facts: Facts, done: Restarted) -> Decision | None:
         incident = self._case.incident
-        self._book.incident = incident.model_copy(update={"restarts": incident.restarts + 1})
+        incident = incident.model_copy(update={"restarts": incident.restarts + 1})
+        self._book.incident = incident
         self._book.restarted_at = done.at
         self._orders.restarted()
         ok, why = await self._cure.verify(facts, done)
@@ -297,18 +300,23 @@ class Healing:
             return Decision.end(Outcome.RESOLVED, why)
         if done.after is not None:
             self._decide.waited_for(done.after)
-        await self._not_recovered(why)
+        self._book.incident = incident.model_copy(update={"rung": incident.rung + 1})
+        stronger = facts.next_step(incident.rung + 1)
+        await self._not_recovered(why, stronger)
+        if stronger is not None:
+            await self._decide.first_look()
         if self._orders.no_more:
             await self._escalate(Outcome.ESCALATED)
         return None
 
-    async def _not_recovered(self, why: str) -> None:
+    async def _not_recovered(self, why: str, stronger: Step | None = None) -> None:
+        by = f" ({stronger})" if stronger is not None else ""
         await self._case.tell(
             "not_recovered",
             Severity.PAGE,
             f"{self._case.server}: restart did not recover it",
             detail=why,
-            next_step="the next restart within the budget, or a person",
+            next_step=f"the next restart within the budget{by}, or a person",
         )
         self._book.note(f"the restart did not recover it: {why}")
 

@@ -96,7 +96,8 @@ class Hold(StrEnum):
 class Incident(Message):
     """The open incident of a server, as the guard keeps it over several runs.
 
-    ``verdict`` is none where a person asked for a restart and nothing had been observed.
+    ``verdict`` is none where a person asked for a restart and nothing had been observed. ``rung``
+    is how many restarts did not help: the step of the ladder that the next one takes, from 0.
     """
 
     id: str
@@ -106,6 +107,7 @@ class Incident(Message):
     beat: AwareDatetime | None = None
     job: str | None = None
     restarts: int = 0
+    rung: int = 0
     failed_tries: int = 0
     next_try_at: AwareDatetime | None = None
     hold: Hold | None = None
@@ -140,6 +142,7 @@ class CloseRequest(Message):
     hold_mode: Mode | None = None
     failed_try: bool = False
     no_effect: bool = False
+    rung: int = 0
     retry_delays: list[Duration] = []
     told: list[str] = []
 

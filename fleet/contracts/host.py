@@ -26,6 +26,9 @@ class HostState(Message):
     invocation ID, the line that a command's ``identity`` prints. ``started_at`` is the start read
     as a time, by the host's clock, where it can be. ``hindrance`` is the answer to what a
     ``HostRequest`` asked beyond that, for a person; empty where nothing is in the way.
+
+    Of a stronger step of the ladder, these are of what that step restarts (the project, the unit,
+    the boot of the host), and ``process`` is the start of the server's own process.
     """
 
     status: HostStatus
@@ -34,6 +37,12 @@ class HostState(Message):
     started_at: AwareDatetime | None = None
     detail: str = Field(default="", max_length=500)
     hindrance: str = Field(default="", max_length=1000)
+    process: str = ""
+
+    @property
+    def own_start(self) -> str:
+        """The start of the server's own process, whatever step was asked for."""
+        return self.process or self.started
 
     def same_process(self, other: "HostState") -> bool:
         return bool(self.identity) and (self.identity, self.started) == (
@@ -47,22 +56,24 @@ class HostState(Message):
 
 
 class HostRequest(ServerRequest):
-    """A look at the process behind a server.
+    """A look at what a step of the server's ladder would restart; ``rung`` counts from 0.
 
     ``before_restart`` asks as well what else a restart would hit; ``closely``, after a command that
     did not end, why the process still lives.
     """
 
+    rung: int = 0
     before_restart: bool = False
     closely: bool = False
 
 
 class RestartOrder(Message):
-    """Restart ``server``, if the host still shows exactly ``expected``."""
+    """Restart ``server`` by a step of its ladder, if the host still shows exactly ``expected``."""
 
     server: str
     expected: HostState
     key: str
+    rung: int = 0
 
 
 class Effect(StrEnum):
@@ -76,13 +87,15 @@ class RestartResult(Message):
 
     ``UNKNOWN`` means that the connection was lost after the command went out: never *failed*. It is
     settled by looking at the host. ``hung``: the command did not end within its bound, or says
-    itself that the process could not be killed.
+    itself that the process could not be killed. ``later``: done is only that it was ordered, so the
+    host must show it.
     """
 
     effect: Effect
     detail: str = Field(default="", max_length=500)
     settle_within: Duration = timedelta(seconds=60)
     hung: bool = False
+    later: bool = False
 
 
 class HostErrorType(StrEnum):

@@ -22,6 +22,7 @@ from fleet.contracts.host import (
     RestartOrder,
     RestartResult,
 )
+from fleet.ladder import Step
 from fleet.policy import Policy
 from fleet.sources import RedisSource
 
@@ -41,13 +42,14 @@ class NoPolicies:
         raise ApplicationError("the workflow `fleet` did not answer", type="FleetUnreachable")
 
 
-def spec(host: Host | None, restart: Restart | None) -> ServerSpec:
+def spec(host: Host | None, restart: Restart | None, ladder: tuple[Step, ...] = ()) -> ServerSpec:
     return ServerSpec(
         name="gpu-1",
         source=RedisSource(key="k"),
         store=None,
         restart=restart,
         host=host,
+        ladder=ladder,
         policy=Policy(),
     )
 
@@ -60,8 +62,15 @@ class OnHost:
     environment: ActivityEnvironment
 
     @classmethod
-    def of(cls, host: Host, restart: Restart, state_dir: Path = Path("/nonexistent")) -> "OnHost":
-        return cls(HostActivities(Policies(spec(host, restart)), state_dir), ActivityEnvironment())
+    def of(
+        cls,
+        host: Host,
+        restart: Restart,
+        state_dir: Path = Path("/nonexistent"),
+        ladder: tuple[Step, ...] = (),
+    ) -> "OnHost":
+        policies = Policies(spec(host, restart, ladder))
+        return cls(HostActivities(policies, state_dir), ActivityEnvironment())
 
     def attempt(self, number: int) -> None:
         self.environment.info = replace(self.environment.info, attempt=number)
@@ -73,17 +82,17 @@ class OnHost:
         request = HostRequest(server="gpu-1", **asked)
         return await self.environment.run(self.activities.inspect_host, request)
 
-    async def restart(self, expected: HostState) -> RestartResult:
-        order = RestartOrder(server="gpu-1", expected=expected, key="k1")
+    async def restart(self, expected: HostState, rung: int = 0) -> RestartResult:
+        order = RestartOrder(server="gpu-1", expected=expected, key="k1", rung=rung)
         return await self.environment.run(self.activities.restart_server, order)
 
     async def evidence(self, incident: str = "gpu-1@20261130T091227.123Z") -> Evidence:
         request = EvidenceRequest(server="gpu-1", incident=incident)
         return await self.environment.run(self.activities.collect_evidence, request)
 
-    async def refused(self, expected: HostState) -> tuple[HostErrorType, str]:
+    async def refused(self, expected: HostState, rung: int = 0) -> tuple[HostErrorType, str]:
         """The proof that a restart was not sent: its kind and its words."""
         with pytest.raises(ApplicationError) as caught:
-            await self.restart(expected)
+            await self.restart(expected, rung)
         assert caught.value.non_retryable
         return HostErrorType(str(caught.value.type)), caught.value.message

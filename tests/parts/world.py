@@ -16,7 +16,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
-from fleet.config import DockerRestart, Drill, Host, RedisSource, ServerSpec
+from fleet.config import DockerRestart, Drill, Host, RedisSource, Restart, ServerSpec
 from fleet.contracts.alerts import AlertMessage, Severity
 from fleet.contracts.fleet import Pause, PresentPolicy, StormTerms
 from fleet.contracts.host import (
@@ -34,6 +34,7 @@ from fleet.contracts.host import (
 from fleet.contracts.names import REMEDIATION, TASK_QUEUE, ServerRequest, alert_id, remediation_id
 from fleet.contracts.remediation import RemediationInput, RemediationSignal, RemediationStatus
 from fleet.contracts.sweep import Observation
+from fleet.ladder import Step, beneath
 from fleet.policy import HostBudget, Policy
 from fleet.readings import Reading, WorkState, missing
 from fleet.verdicts import Verdict
@@ -44,6 +45,9 @@ Hook = Callable[[], Awaitable[None] | None]
 
 
 MINUTE = timedelta(minutes=1)
+
+
+_BOX = Host(address="127.0.0.1", user="ops", key="/key")
 
 
 class World:
@@ -71,6 +75,9 @@ class World:
         self.effect = Effect.DONE
         self.takes_effect = True
         self.command_hangs = False
+        self.ladder: tuple[Restart, ...] = ()
+        self.rungs: list[int] = []
+        self.later = False
         self.hindrance = ""
         self.restarts: list[datetime] = []
         self.evidence: list[str] = []
@@ -189,13 +196,20 @@ class World:
             job="render-7",
         )
 
-    def _host(self) -> HostState:
-        return HostState(
+    def _host(self, rung: int = 0) -> HostState:
+        own = HostState(
             status=self.status,
             identity=self.container,
             started=f"start-{self.generation}",
             started_at=self.started_at,
         )
+        rung = min(rung, len(self.ladder))
+        if rung == 0:
+            return own
+        step = own.model_copy(
+            update={"identity": f"step-{rung}", "started": f"its-{self.generation}"}
+        )
+        return beneath(step, own)
 
     async def _answer(self, step: str) -> None:
         for hook in self.hooks.pop(step, []):
@@ -219,7 +233,8 @@ class World:
             source=RedisSource(key="worker"),
             store=None,
             restart=DockerRestart(kind="docker", host="box", name="worker"),
-            host=Host(address="127.0.0.1", user="ops", key="/key", budget=self.host_budget),
+            host=_BOX.model_copy(update={"budget": self.host_budget}),
+            ladder=tuple(Step(action=action, host=_BOX) for action in self.ladder),
             policy=self.policy,
             drill=self.drill,
         )
@@ -242,7 +257,8 @@ class World:
         await self._answer("inspect_host")
         self._reach()
         asked = request.before_restart or request.closely
-        return self._host().model_copy(update={"hindrance": self.hindrance if asked else ""})
+        shown = self._host(request.rung)
+        return shown.model_copy(update={"hindrance": self.hindrance if asked else ""})
 
     @activity.defn
     async def collect_evidence(self, request: EvidenceRequest) -> Evidence:
@@ -259,17 +275,22 @@ class World:
     async def restart_server(self, order: RestartOrder) -> RestartResult:
         await self._answer("restart_server")
         self._reach()
-        if not self._host().same_process(order.expected) or self.status is not HostStatus.RUNNING:
+        shown = self._host(order.rung)
+        if not shown.same_process(order.expected) or self.status is not HostStatus.RUNNING:
             raise ApplicationError(
                 "another process runs there now", type=HostErrorType.SUPERSEDED, non_retryable=True
             )
         at = await self.now()
         if self.effect is not Effect.FAILED:
             self.restarts.append(at)
+            self.rungs.append(order.rung)
         if self.takes_effect and self.effect is not Effect.FAILED:
             self._restarted(at)
         return RestartResult(
-            effect=self.effect, settle_within=timedelta(seconds=30), hung=self.command_hangs
+            effect=self.effect,
+            settle_within=timedelta(seconds=30),
+            hung=self.command_hangs,
+            later=self.later,
         )
 
     def _reach(self) -> None:

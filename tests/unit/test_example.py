@@ -19,6 +19,7 @@ from fleet.config import (
     Fleet,
     FleetSection,
     Host,
+    RebootRestart,
     RecordFields,
     RedisSource,
     Server,
@@ -36,6 +37,9 @@ from worker.loading import examine, load
 
 EXAMPLE = Path(__file__).parents[2] / "fleet.example.toml"
 
+#: What every step of a ladder may have is explained once.
+STEPS = ["servers.gpu-2.ladder.0", "servers.gpu-3.ladder.0"]
+
 #: The places in the file at which each model can be looked up.
 PLACES: dict[type[BaseModel], list[str]] = {
     Fleet: [""],
@@ -48,17 +52,18 @@ PLACES: dict[type[BaseModel], list[str]] = {
     Store: ["stores.main"],
     Host: ["hosts.rack-1"],
     HostBudget: ["hosts.rack-1.budget"],
-    Server: ["servers.gpu-1"],
+    Server: ["servers.gpu-1", "servers.gpu-2"],
     Drill: ["servers.gpu-1.drill"],
     RedisSource: ["servers.gpu-1.source"],
     StatusSource: ["servers.gpu-2.source", "servers.gpu-1.source"],
     VllmSource: ["servers.gpu-5.source"],
     RecordFields: ["servers.gpu-1.source.fields"],
     StateWords: ["servers.gpu-1.source.words"],
-    DockerRestart: ["servers.gpu-1.restart"],
-    ComposeRestart: ["servers.gpu-2.restart"],
-    SystemdRestart: ["servers.gpu-3.restart"],
-    CommandRestart: ["servers.gpu-4.restart"],
+    DockerRestart: ["servers.gpu-1.restart", *STEPS],
+    ComposeRestart: ["servers.gpu-2.restart", *STEPS],
+    SystemdRestart: ["servers.gpu-3.restart", *STEPS],
+    RebootRestart: ["servers.gpu-3.ladder.0", *STEPS],
+    CommandRestart: ["servers.gpu-4.restart", *STEPS],
     Gateway: ["gateway"],
     Endpoint: ["endpoints.chat"],
     Backend: ["endpoints.chat.backends.gpu-1"],
@@ -72,10 +77,11 @@ def uncommented() -> str:
 
 
 def tables_at(place: str) -> dict[str, Any]:
-    table = tomllib.loads(uncommented())
+    table: Any = tomllib.loads(uncommented())
     for key in filter(None, place.split(".")):
-        table = table[key]
-    return table
+        table = table[int(key) if key.isdecimal() else key]
+    shown: dict[str, Any] = table
+    return shown
 
 
 def test_it_loads_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +106,7 @@ def commented_out() -> Iterator[tuple[str, type[BaseModel], str, object]]:
     for model, (place, *_) in PLACES.items():
         given: Any = as_it_stands
         for key in filter(None, place.split(".")):
-            given = given.get(key, {})
+            given = given[int(key)] if key.isdecimal() else given.get(key, {})
         for key, value in tables_at(place).items():
             if key in commented and key not in given and key in model.model_fields:
                 yield place, model, key, value

@@ -289,7 +289,7 @@ ONE_TABLE: Table = {
         GOOD.replace('"docker"', '"kubernetes"'),
         (
             'fleet.toml: servers.gpu-1.restart.kind: there is no kind "kubernetes"'
-            " — known: docker, podman, compose, systemd, command"
+            " — known: docker, podman, compose, systemd, reboot, command"
         ),
     ),
     "a source of no kind": (
@@ -611,6 +611,110 @@ TOGETHER: Table = {
         (
             "fleet.toml: servers.gpu-1.policy.load_limit: 15m can never be reached, since nothing is"
             ' judged within the cooldown of 20m — make it at least "20m"'
+        ),
+    ),
+    "a ladder without its first step": (
+        (
+            SECOND + OTHER + '[[servers.gpu-2.ladder]]\nkind = "reboot"\nhost = "alpha"\n'
+            'also_restarts = ["gpu-1"]\n'
+        ),
+        (
+            "fleet.toml: servers.gpu-2.ladder: has no first step: it is what follows after `restart`"
+            " — add [servers.gpu-2.restart]"
+        ),
+    ),
+    "a ladder with the strongest first": (
+        (
+            GOOD + '[[servers.gpu-1.ladder]]\nkind = "reboot"\nhost = "alpha"\n'
+            '[[servers.gpu-1.ladder]]\nkind = "systemd"\nhost = "alpha"\nunit = "vllm"\n'
+        ),
+        (
+            "fleet.toml: servers.gpu-1.ladder[1]: a unit comes after a reboot, which is stronger"
+            " — put the weakest first: container, compose project, unit, reboot"
+        ),
+    ),
+    "a step on another machine": (
+        (
+            GOOD + '[[servers.gpu-1.ladder]]\nkind = "reboot"\nhost = "beta"\n'
+            '[hosts.beta]\naddress = "10.0.0.2"\nuser = "root"\nkey = "key"\n'
+            'known_hosts = "known_hosts"\n'
+        ),
+        (
+            "fleet.toml: servers.gpu-1.ladder[0]: beta is another machine than alpha of the"
+            " first step — name the same machine; another user of it may have a [hosts] table of its"
+            " own"
+        ),
+    ),
+    "a step on a host that is not there": (
+        GOOD + '[[servers.gpu-1.ladder]]\nkind = "reboot"\nhost = "alhpa"\n',
+        (
+            "fleet.toml: servers.gpu-1.ladder[0].host: there is no [hosts.alhpa]"
+            ' — did you mean "alpha"?'
+        ),
+    ),
+    "a reboot that takes another server along": (
+        (
+            SECOND + OTHER + 'restart = { kind = "docker", host = "alpha", name = "other" }\n'
+            '[[servers.gpu-1.ladder]]\nkind = "reboot"\nhost = "alpha"\n'
+        ),
+        (
+            "fleet.toml: servers.gpu-1.ladder[0]: reboot of alpha restarts gpu-2 as well, which may"
+            " be at work — leave the step out; or, where that is meant, name every one of them in"
+            " also_restarts"
+        ),
+    ),
+    "a first step that takes another server along": (
+        SECOND + OTHER + 'restart = { kind = "reboot", host = "alpha" }\n',
+        (
+            "fleet.toml: servers.gpu-2.restart: reboot of alpha restarts gpu-1 as well, which may"
+            " be at work — leave the step out; or, where that is meant, name every one of them in"
+            " also_restarts"
+        ),
+    ),
+    "a project that two servers would restart": (
+        (
+            SECOND
+            + OTHER
+            + 'restart = { kind = "docker", host = "alpha", name = "other" }\n'
+            + "".join(
+                f'[[servers.{name}.ladder]]\nkind = "compose"\nhost = "alpha"\n'
+                'directory = "/srv/models"\n'
+                for name in ("gpu-2", "gpu-1")
+            )
+            + 'also_restarts = ["gpu-2"]\n'
+        ),
+        (
+            "fleet.toml: servers.gpu-2.ladder[0]: compose project /srv/models restarts gpu-1 as well,"
+            " which may be at work — leave the step out; or, where that is meant, name every one of"
+            " them in also_restarts"
+        ),
+    ),
+    "a whole project as the first step": (
+        GOOD.replace(
+            'kind = "docker", host = "alpha", name = "vllm"',
+            'kind = "compose", host = "alpha", directory = "/srv/models"',
+        ),
+        (
+            "fleet.toml: servers.gpu-1.restart.service: is missing, and without it the whole project"
+            " would be restarted — name the service of this server; a whole project belongs in its"
+            " ladder"
+        ),
+    ),
+    "a server that a step takes along and nobody knows": (
+        (
+            GOOD + '[[servers.gpu-1.ladder]]\nkind = "reboot"\nhost = "alpha"\n'
+            'also_restarts = ["gpu-9"]\n'
+        ),
+        (
+            "fleet.toml: servers.gpu-1.ladder[0].also_restarts: gpu-9 is no server of this fleet"
+            " — name a server, or leave it out"
+        ),
+    ),
+    "a step whose load limit its cooldown hides": (
+        (GOOD + '[[servers.gpu-1.ladder]]\nkind = "reboot"\nhost = "alpha"\ncooldown = "30m"\n'),
+        (
+            "fleet.toml: servers.gpu-1.ladder[0]: 15m can never be reached, since nothing is"
+            ' judged within the cooldown of 30m — make it at least "30m"'
         ),
     ),
 }

@@ -39,9 +39,9 @@ def audit(
     exit code is 1 where there is one.
 
     JSON: fleet (its name, or null), ok, verdicts: each with verdict, owner (null: nobody),
-    through, why, servers. With --live: at, fleet, ok; unattended: each with server, verdict, since,
-    acted_at (null: never), why; blind: each with shard, servers, since, why; problems: what could
-    not be read.
+    through, why, servers; ladders: the steps of each server that has several. With --live: at,
+    fleet, ok; unattended: each with server, verdict, since, acted_at (null: never), why; blind:
+    each with shard, servers, since, why; problems: what could not be read.
     """
     if live:
         if file is not None:
@@ -50,7 +50,7 @@ def audit(
         return
     from fleet import audit as table
     from worker.render import as_json as print_json
-    from worker.render import console, remark
+    from worker.render import console, remark, say
 
     unasked: SetupError | None = None
     fleet = None
@@ -63,16 +63,20 @@ def audit(
         remark("this is the table of any fleet, since yours could not be asked for")
     rows = table.audit(fleet)
     bad = table.ownerless(rows)
+    ladders = table.ladders(fleet) if fleet is not None else {}
     if as_json:
         print_json(
             {
                 "fleet": fleet.fleet.name if fleet is not None else None,
                 "ok": not bad,
                 "verdicts": [_document(row) for row in rows],
+                "ladders": ladders,
             }
         )
     else:
         console().print(_table(rows))
+        for name, steps in ladders.items():
+            say(f"{name} is restarted by {', then '.join(steps)}")
     for row in bad:
         remark(f"{row.verdict} has no owner: name one in fleet/verdicts.py")
     if bad:
