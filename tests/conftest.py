@@ -1,7 +1,11 @@
-import hypothesis  # noqa: F401 - its plugin imports it at the end, where CPython 3.11 may crash
+import hypothesis  # its plugin imports it at the end, where CPython 3.11 may crash
 import pytest
 
 from tests.parts import needs
+
+# On a busy machine an example may take any time.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
