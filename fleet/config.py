@@ -231,7 +231,8 @@ class Fleet(BaseModel):
                 message = "a drill ends with a restart, and this server has none"
                 yield Refusal(at, message, f"add [servers.{name}.restart], or remove the drill")
             elif isinstance(server.restart, CommandRestart | RebootRestart) and not drill.freeze:
-                message = "steady does not know the process behind such a restart"
+                kind = server.restart.kind
+                message = f"steady does not know the process behind a restart by {kind}"
                 yield Refusal(at, message, "add freeze and thaw, the commands that do it")
             if bool(drill.freeze) != bool(drill.thaw):
                 missing = "thaw" if drill.freeze else "freeze"
