@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from temporalio.exceptions import ApplicationError
 from activities.bundle import Bundle
 from activities.evidence import Collection, Target, deadline
 from activities.pages import keep_pages
+from activities.parts import held, start, still_held, stop
 from activities.places import Place, Site, place
 from activities.pulse import pulse
 from activities.retention import Retention
@@ -26,6 +27,8 @@ from fleet.contracts.host import (
     Effect,
     Evidence,
     EvidenceRequest,
+    GpuReport,
+    GpuRequest,
     HostErrorType,
     HostRequest,
     HostState,
@@ -35,6 +38,7 @@ from fleet.contracts.host import (
 from fleet.evidence import pages
 from fleet.host_replies import could_not_be_killed
 from fleet.hosts import must_not_restart, restart_timeout, settle_time
+from fleet.parts import gpu_memory
 
 #: Seconds. What the host said longer ago than this, before the command leaves, is asked anew.
 FRESH_FOR = 10.0
@@ -70,7 +74,11 @@ class HostActivities:
             async with pulse():
                 target = await self._target(request.server, request.rung)
                 async with place(target) as here:
-                    return await here.answer(request)
+                    state = await here.answer(request)
+                    memory = gpu_memory(target.step.action)
+                    if request.before_restart and memory is not None:
+                        return state.model_copy(update={"gpu": await held(here, memory)})
+                    return state
 
     @activity.defn
     async def restart_server(self, order: RestartOrder) -> RestartResult:
@@ -85,13 +93,53 @@ class HostActivities:
             return RestartResult(
                 effect=Effect.UNKNOWN, detail="an earlier attempt may have sent the command"
             )
+        return await self._depart(order, _Departure.restart)
+
+    @activity.defn
+    async def stop_server(self, order: RestartOrder) -> RestartResult:
+        """Stop what is restarted in parts, if the host still shows exactly what was expected.
+
+        A stop that had begun before goes on where it was: it is bound to the same processes.
+        """
+        if activity.info().attempt > 1:
+            return RestartResult(
+                effect=Effect.UNKNOWN, detail="an earlier attempt may have sent the command"
+            )
+        return await self._depart(order, _Departure.stop)
+
+    @activity.defn
+    async def start_server(self, order: RestartOrder) -> RestartResult:
+        """Start again what was stopped; what runs already is left alone, so it may be retried."""
+        with _refusals(retry=True):
+            async with pulse():
+                target = await self._target(order.server, order.rung)
+                async with place(target) as here:
+                    return await start(here, order)
+
+    @activity.defn
+    async def gpu_holders(self, request: GpuRequest) -> GpuReport:
+        """Who still holds the GPU memory that must be free before the start. Only looks."""
+        with _refusals(retry=True):
+            async with pulse():
+                target = await self._target(request.server, request.rung)
+                memory = gpu_memory(target.step.action)
+                if memory is None:
+                    return GpuReport()
+                async with place(target) as here:
+                    return await still_held(here, memory, request.pids)
+
+    async def _depart(
+        self,
+        order: RestartOrder,
+        act: "Callable[[_Departure, Place, RestartOrder], Awaitable[RestartResult]]",
+    ) -> RestartResult:
         departure = _Departure()
         with _refusals(retry=False):
             try:
                 async with pulse():
                     target = await self._target(order.server, order.rung)
                     async with place(target) as here:
-                        return await departure.restart(here, order.expected)
+                        return await act(departure, here, order)
             except asyncio.CancelledError:
                 if departure.left:
                     raise
@@ -156,9 +204,20 @@ class _Departure:
         self.left = False
         self._asked = 0.0
 
-    async def restart(self, here: Place, expected: HostState) -> RestartResult:
+    async def stop(self, here: Place, order: RestartOrder) -> RestartResult:
         self._asked = time.monotonic()
-        reason = must_not_restart(here.action, expected, await here.look())
+        reason = (
+            None
+            if order.begun
+            else must_not_restart(here.action, order.expected, await here.look())
+        )
+        if reason:
+            raise NotSentError(HostErrorType.SUPERSEDED, reason)
+        return await stop(here, order, self._last_look)
+
+    async def restart(self, here: Place, order: RestartOrder) -> RestartResult:
+        self._asked = time.monotonic()
+        reason = must_not_restart(here.action, order.expected, await here.look())
         if reason:
             raise NotSentError(HostErrorType.SUPERSEDED, reason)
         command = await here.command()

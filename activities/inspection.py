@@ -9,6 +9,7 @@ from fleet.actions import (
     RebootRestart,
     Restart,
     SystemdRestart,
+    named,
 )
 from fleet.contracts.host import HostErrorType, HostState, HostStatus
 from fleet.host_replies import (
@@ -24,6 +25,7 @@ from fleet.host_replies import (
     unit_state,
 )
 from fleet.hosts import Argv, container_argv, find_argv, project_argv, unit_argv
+from fleet.parts import members, own_place, together
 
 _LOOK = Limits(seconds=10, keep=64 * 1024, flood=256 * 1024)
 
@@ -34,8 +36,12 @@ async def inspect(shell: Shell, restart: Restart) -> HostState:
     Raises:
         NotSentError: the host can't say; ``kind`` tells why. Nothing was changed on it.
     """
+    every = members(restart)
     try:
-        return await _inspect(shell, restart)
+        if len(every) == 1:
+            return await _inspect(shell, every[0])
+        states = [(named(each), await _inspect(shell, each)) for each in every]
+        return together(states, own_place(restart))
     except ReplyError as problem:
         raise NotSentError(problem.kind, str(problem)) from None
 

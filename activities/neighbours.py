@@ -9,6 +9,7 @@ from fleet.actions import ComposeRestart, DockerRestart, Restart
 from fleet.host_replies import Reply, ReplyError, succeeded
 from fleet.hosts import Argv, neighbours_argv, running_argv
 from fleet.neighbours import Neighbour, hindrance, neighbours
+from fleet.parts import members
 
 
 async def what_hinders(shell: Shell, restart: Restart) -> str:
@@ -21,14 +22,19 @@ async def what_hinders(shell: Shell, restart: Restart) -> str:
     """
     match restart:
         case DockerRestart():
-            return await _of(shell, restart.program, [restart.name])
+            return await _of(shell, restart.program, restart.group or [restart.name])
         case ComposeRestart(service=None):
             running = (await project_of(shell, restart)).containers
             return await _of(shell, restart.cli, running, in_order=False) if running else ""
         case ComposeRestart():
-            container = await service_of(shell, restart)
-            return await _of(shell, restart.cli, [container]) if container else ""
+            found = [await service_of(shell, each) for each in _services(restart)]
+            containers = [container for container in found if container is not None]
+            return await _of(shell, restart.cli, containers) if containers else ""
     return ""
+
+
+def _services(restart: ComposeRestart) -> list[ComposeRestart]:
+    return [each for each in members(restart) if isinstance(each, ComposeRestart)]
 
 
 async def _of(

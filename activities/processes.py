@@ -6,6 +6,7 @@ from activities.ssh_trust import NotSentError
 from fleet.actions import ComposeRestart, Restart, SystemdRestart
 from fleet.host_replies import pids, why_alive
 from fleet.hosts import cgroup_argv, members_argv, pids_argv, states_argv
+from fleet.parts import members
 
 #: So many are asked for their state: the first that can't be killed says enough.
 _MOST = 200
@@ -28,7 +29,7 @@ async def processes(shell: Shell, restart: Restart) -> list[int]:
 async def cannot_be_killed(shell: Shell, restart: Restart) -> str:
     """Which process of the server outlives a SIGKILL and why; empty where none is seen to."""
     try:
-        found = await processes(shell, restart)
+        found = [pid for each in members(restart) for pid in await processes(shell, each)]
         return why_alive(await look(shell, states_argv(found[:_MOST]))) if found else ""
     except NotSentError:
         return ""

@@ -3,28 +3,18 @@
 import posixpath
 import re
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, Field, field_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
+from fleet.arguments import Arguments
 from fleet.durations import Duration, parse, within
+from fleet.gpu_memory import GpuMemory
 from fleet.policy import STRICT, HostBudget, Policy, Positive
 from fleet.refusal import refusal
 
 _DOCKER_NAME = r"^[a-zA-Z0-9][a-zA-Z0-9_.-]*$"
-
-
-def _list_not_text(value: object) -> object:
-    if isinstance(value, str):
-        raise refusal(
-            "a command is a list, since a text would be split by a shell",
-            'write ["program", "argument"]',
-        )
-    return value
-
-
-_Argument = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]+$")]
-_Arguments = Annotated[tuple[_Argument, ...], BeforeValidator(_list_not_text)]
+_UNIT_NAME = r"^[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]*$"
 
 
 class Host(BaseModel):
@@ -48,8 +38,8 @@ class Host(BaseModel):
     key: str = Field(min_length=1, description="private key file")
     known_hosts: str = Field(default="~/.ssh/known_hosts", min_length=1)
     connect_timeout: Annotated[Duration, within("1ms", "5m")] = parse("10s")
-    kernel_log: _Arguments = ()
-    stack_dump: _Arguments = ()
+    kernel_log: Arguments = ()
+    stack_dump: Arguments = ()
     budget: HostBudget = HostBudget()
 
     @field_validator("address")
@@ -70,6 +60,7 @@ class Host(BaseModel):
 
 
 _StopTimeout = Annotated[Duration, within("0s", "1h")]
+_Group = Annotated[tuple[str, ...], Field(max_length=16, examples=['["proxy", "vllm"]'])]
 
 
 class Drill(BaseModel):
@@ -83,8 +74,8 @@ class Drill(BaseModel):
 
     model_config = STRICT
 
-    freeze: _Arguments = ()
-    thaw: _Arguments = ()
+    freeze: Arguments = ()
+    thaw: Arguments = ()
     spare: int = Field(default=1, ge=0, le=100, strict=True)
     wait_for_work: Annotated[Duration, within("1s", "24h")] = parse("10m")
 
@@ -113,18 +104,42 @@ class _Action(BaseModel):
         return policy.model_copy(update=self.times())
 
 
+def _check_group(group: tuple[str, ...], own: str, pattern: str) -> None:
+    """A group holds the server's own name and others, each once, in the order of their start."""
+    if not group:
+        return
+    if own not in group or len(group) < 2:
+        raise refusal(
+            f"the group must hold {own} itself and at least one other",
+            "name all that is restarted together, in the order of their start",
+        )
+    if len(set(group)) < len(group):
+        raise refusal("the group names one of them twice", "name each once")
+    odd = [name for name in group if not re.fullmatch(pattern, name)]
+    if odd:
+        raise refusal(f"the group has {odd[0]!r}, which is no name", "write plain names")
+
+
 class DockerRestart(_Action):
     """``docker restart NAME`` (or Podman by the same verbs).
 
     ``stop_timeout`` is how long the container may take to stop before it is killed; the bound on
     the SSH command is derived from it. ``cli`` is the program with leading arguments, such as
-    ``["sudo", "-n", "docker"]``.
+    ``["sudo", "-n", "docker"]``. ``group`` has all that is restarted with it, itself among them, in
+    the order of their start.
     """
 
     kind: Literal["docker", "podman"]
     name: str = Field(pattern=_DOCKER_NAME, description="a container's name", examples=["vllm"])
+    group: _Group = ()
+    gpu_memory: GpuMemory | None = None
     stop_timeout: _StopTimeout = parse("10s")
-    cli: _Arguments = ()
+    cli: Arguments = ()
+
+    @model_validator(mode="after")
+    def _good_group(self) -> Self:
+        _check_group(self.group, self.name, _DOCKER_NAME)
+        return self
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -147,8 +162,20 @@ class ComposeRestart(_Action):
         description="a service's name in the compose file",
         examples=["vllm"],
     )
+    group: _Group = ()
+    gpu_memory: GpuMemory | None = None
     stop_timeout: _StopTimeout = parse("10s")
-    cli: _Arguments = ("docker",)
+    cli: Arguments = ("docker",)
+
+    @model_validator(mode="after")
+    def _good_group(self) -> Self:
+        if self.service is None and (self.group or self.gpu_memory):
+            raise refusal(
+                "a whole project has neither group nor gpu_memory",
+                "name the service, and as its group those that are restarted with it",
+            )
+        _check_group(self.group, self.service or "", _DOCKER_NAME)
+        return self
 
 
 class SystemdRestart(_Action):
@@ -156,13 +183,20 @@ class SystemdRestart(_Action):
 
     kind: Literal["systemd"]
     unit: str = Field(
-        pattern=r"^[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]*$",
+        pattern=_UNIT_NAME,
         description="a unit's name",
         examples=["vllm.service"],
     )
     user: bool = False
+    group: _Group = ()
+    gpu_memory: GpuMemory | None = None
     stop_timeout: _StopTimeout = parse("90s")
-    cli: _Arguments = ("systemctl",)
+    cli: Arguments = ("systemctl",)
+
+    @model_validator(mode="after")
+    def _good_group(self) -> Self:
+        _check_group(self.group, self.unit, _UNIT_NAME)
+        return self
 
 
 class CommandRestart(_Action):
@@ -173,8 +207,8 @@ class CommandRestart(_Action):
     """
 
     kind: Literal["command"]
-    argv: Annotated[_Arguments, Field(min_length=1)]
-    identity: _Arguments = ()
+    argv: Annotated[Arguments, Field(min_length=1)]
+    identity: Arguments = ()
     stop_timeout: _StopTimeout = parse("30s")
 
 
@@ -186,8 +220,8 @@ class RebootRestart(_Action):
     """
 
     kind: Literal["reboot"]
-    cli: _Arguments = ("systemctl",)
-    boot_id: Annotated[_Arguments, Field(min_length=1)] = (
+    cli: Arguments = ("systemctl",)
+    boot_id: Annotated[Arguments, Field(min_length=1)] = (
         "cat",
         "/proc/sys/kernel/random/boot_id",
     )
@@ -208,12 +242,13 @@ Restart = Annotated[
 def named(restart: Restart) -> str:
     """What is restarted, in a few words for people."""
     match restart:
+        case DockerRestart() | ComposeRestart() | SystemdRestart() if restart.group:
+            return f"group {', '.join(restart.group)}"
         case DockerRestart():
             return f"container {restart.name}"
-        case ComposeRestart(service=None):
-            return f"compose project {restart.directory}"
         case ComposeRestart():
-            return f"compose service {restart.service}"
+            whole = f"compose project {restart.directory}"
+            return f"compose service {restart.service}" if restart.service else whole
         case SystemdRestart():
             return f"unit {restart.unit}"
         case RebootRestart():

@@ -60,17 +60,28 @@ def restart_argv(restart: Restart, services: Sequence[str] = ()) -> Argv:
     """``services`` are those of a whole Compose project that run: no other is to be started."""
     match restart:
         case DockerRestart():
-            return (*restart.program, "restart", "-t", _seconds(restart), restart.name)
+            return (*restart.program, "restart", "-t", seconds(restart), restart.name)
         case ComposeRestart():
-            place = ("compose", "--project-directory", restart.directory)
-            these = (restart.service,) if restart.service else tuple(services)
-            return (*restart.cli, *place, "restart", "-t", _seconds(restart), *these)
+            return compose_argv(restart, "restart", "-t", seconds(restart), services=services)
         case SystemdRestart():
-            return (*_systemctl(restart), "restart", "--", restart.unit)
+            return systemctl_argv(restart, "restart")
         case RebootRestart():
             return (*restart.cli, "reboot")
         case CommandRestart():
             return restart.argv
+
+
+def compose_argv(
+    restart: ComposeRestart, verb: str, *options: str, services: Sequence[str] = ()
+) -> Argv:
+    """A verb of Compose for the service, or for the services given."""
+    place = ("compose", "--project-directory", restart.directory)
+    these = (restart.service,) if restart.service else tuple(services)
+    return (*restart.cli, *place, verb, *options, *these)
+
+
+def systemctl_argv(restart: SystemdRestart, verb: str) -> Argv:
+    return (*_systemctl(restart), verb, "--", restart.unit)
 
 
 def find_argv(restart: ComposeRestart) -> Argv:
@@ -151,7 +162,7 @@ def _systemctl(restart: SystemdRestart) -> Argv:
     return (*restart.cli, *(("--user",) if restart.user else ()))
 
 
-def _seconds(restart: DockerRestart | ComposeRestart) -> str:
+def seconds(restart: DockerRestart | ComposeRestart) -> str:
     return str(math.ceil(restart.stop_timeout.total_seconds()))
 
 

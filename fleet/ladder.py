@@ -23,6 +23,7 @@ from fleet.actions import (
     target,
 )
 from fleet.contracts.host import HostState, HostStatus
+from fleet.parts import members
 from fleet.policy import STRICT
 from fleet.refusal import Refusal
 
@@ -55,8 +56,9 @@ class Act:
         return ("servers", self.server, *_place(self.rung))
 
     @property
-    def target(self) -> tuple[object, ...]:
-        return target(self.action, self.host)
+    def targets(self) -> frozenset[tuple[object, ...]]:
+        """All that is restarted, member by member of a group."""
+        return frozenset(target(each, self.host) for each in members(self.action))
 
 
 def _place(rung: int) -> At:
@@ -140,7 +142,8 @@ def collisions(ladders: Mapping[str, list[Act]]) -> Iterator[Refusal]:
         ]
         twin = next((one for one in hit if act.rung == 0 and _is_twin(act, ladders[one])), None)
         if twin is not None:
-            yield from _two_locks(act, twin, list(ladders))
+            is_group = len(act.targets | ladders[twin][0].targets) > 1
+            yield from _two_locks(act, twin, list(ladders), is_group=is_group)
             continue
         unnamed = [other for other in hit if other not in act.action.also_restarts]
         if unnamed:
@@ -154,17 +157,20 @@ def collisions(ladders: Mapping[str, list[Act]]) -> Iterator[Refusal]:
 
 
 def _is_twin(act: Act, ladder: list[Act]) -> bool:
-    return ladder[0].rung == 0 and ladder[0].target == act.target
+    return ladder[0].rung == 0 and bool(ladder[0].targets & act.targets)
 
 
-def _two_locks(act: Act, twin: str, order: list[str]) -> Iterator[Refusal]:
+def _two_locks(act: Act, twin: str, order: list[str], *, is_group: bool) -> Iterator[Refusal]:
     """Said once of two: of the one that stands later in the file."""
     if order.index(twin) < order.index(act.server):
         yield Refusal(
             act.at,
             f"restarts the same as servers.{twin}.restart, so one thing would have two"
             " locks and two budgets",
-            "name another container, unit or host, or remove one of the two servers",
+            "name another container, unit or host, or remove one of the two servers. What is"
+            " restarted as one is one server: another may watch it, without a restart of its own"
+            if is_group
+            else "name another container, unit or host, or remove one of the two servers",
         )
 
 
@@ -173,11 +179,11 @@ def _hits(act: Act, ladder: list[Act]) -> bool:
     first = ladder[0]
     if first.rung == 0 and _covers(act, first):
         return True
-    return act.rung > 0 and any(act.target == other.target for other in ladder)
+    return act.rung > 0 and any(act.targets & other.targets for other in ladder)
 
 
 def _covers(act: Act, first: Act) -> bool:
-    if act.target == first.target:
+    if act.targets & first.targets:
         return True
     if machine(act.host) != machine(first.host):
         return False

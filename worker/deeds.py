@@ -129,7 +129,7 @@ class _Reader:
                 if saved is not None:
                     kept = Saved(at=at, **saved.model_dump(include=set(Saved.model_fields)))
                     self._note(evidence=[*self.deeds.evidence, kept])
-            case "restart_server":
+            case "restart_server" | "start_server":
                 result = await self._read(payloads, RestartResult)
                 if result is not None:
                     self._commanded(Commanded(at=at, effect=result.effect, detail=result.detail))

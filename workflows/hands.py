@@ -35,6 +35,8 @@ with workflow.unsafe.imports_passed_through():
         Effect,
         Evidence,
         EvidenceRequest,
+        GpuReport,
+        GpuRequest,
         HostErrorType,
         HostRequest,
         HostState,
@@ -44,6 +46,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet.contracts.names import ServerRequest
     from fleet.hosts import settle_time
     from fleet.ladder import Step
+    from fleet.parts import stop_time
     from fleet.readings import Reading, unreadable
 
 Asked = TypeVar("Asked")
@@ -175,16 +178,66 @@ class Hands:
         Raises:
             NotSent: it is proved that nothing left for the host.
         """
-        bound = restart_bound(step)
+        return await self._act(
+            HostActivities.restart_server, order, step, restart_bound(step), _order(order, step)
+        )
+
+    async def stop(self, order: RestartOrder, step: Step) -> RestartResult:
+        """Stop what is restarted in parts.
+
+        Raises:
+            NotSent: it is proved that nothing left for the host.
+        """
+        bound = restart_bound(step) + stop_time(step.action)
+        return await self._act(
+            HostActivities.stop_server, order, step, bound, f"stop {order.server} ({step})"
+        )
+
+    async def start(self, order: RestartOrder, step: Step) -> RestartResult:
+        """Start it again; what runs is left alone.
+
+        Raises:
+            NotSent: it is proved that nothing left for the host.
+        """
+        bound = restart_bound(step) + stop_time(step.action)
+        return await self._act(
+            HostActivities.start_server, order, step, bound, f"start {order.server} ({step})"
+        )
+
+    async def gpu(self, request: GpuRequest) -> GpuReport:
+        """Ask the host who still holds the GPU memory that must be free.
+
+        Raises:
+            HostTrouble: it can't be asked.
+        """
+        try:
+            return await self._do(
+                HostActivities.gpu_holders,
+                request,
+                summary="ask the host who still holds the GPU memory",
+                bound=timedelta(seconds=60),
+            )
+        except ActivityError as problem:
+            raise HostTrouble(_kind(problem), _said(problem)) from problem
+
+    async def _act(
+        self,
+        method: "Method[RestartOrder, RestartResult]",
+        order: RestartOrder,
+        step: Step,
+        bound: timedelta,
+        summary: str,
+    ) -> RestartResult:
+        """Run an activity that changes the host, once, and say what its failure proves."""
         try:
             return await workflow.execute_activity_method(
-                HostActivities.restart_server,
+                method,
                 order,
                 schedule_to_start_timeout=_START_WITHIN,
                 start_to_close_timeout=bound,
                 heartbeat_timeout=_HEARTBEAT,
                 retry_policy=_ONCE,
-                summary=_order(order.server, step),
+                summary=summary[:190],
             )
         except ActivityError as problem:
             cause = problem.cause
@@ -242,8 +295,8 @@ class Hands:
         return await handle
 
 
-def _order(server: str, step: Step) -> str:
-    return f"restart {server} ({step}, {step.action.kind} on {step.action.host})"[:190]
+def _order(order: RestartOrder, step: Step) -> str:
+    return f"restart {order.server} ({step}, {step.action.kind} on {step.action.host})"
 
 
 def restart_bound(step: Step) -> timedelta:

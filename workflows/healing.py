@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet.durations import brief
     from fleet.incurable import Incurable
     from fleet.ladder import Step
+    from fleet.parts import in_parts
     from fleet.policy import Mode, Policy
     from fleet.remediation import (
         HELD,
@@ -32,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.escalation import Escalation
     from workflows.hands import Hands, Interrupted, NotSent, expired
     from workflows.orders import Orders
+    from workflows.parts import Parts
     from workflows.slots import Slots
     from workflows.taking import Taking, refused
 
@@ -47,7 +49,7 @@ class Healing:
         self.slots = Slots(self._case)
         self._decide = Decide(self._case)
         self._taking = Taking(self._case)
-        self._cure = Cure(self._case)
+        self._cure, self._parts = Cure(self._case), Parts(self._case)
         self._escalation = Escalation(self._case)
         self._ending = Ending(self._case)
         self._book, self._orders, self._hands = book, orders, hands
@@ -240,7 +242,8 @@ class Healing:
         # Beside the command, not before it: nothing may age the facts that it rests on.
         telling = asyncio.create_task(self._announce(facts))
         try:
-            done = await self._cure.restart(facts, key)
+            act = self._parts if in_parts(facts.step.action) else self._cure
+            done = await act.restart(facts, key)
         except NotSent as problem:
             self._orders.committed = False
             await self._taking.give_back(facts, key, f"nothing was sent: {problem.kind}")

@@ -18,6 +18,15 @@ class HostStatus(StrEnum):
     UNKNOWN = "unknown"
 
 
+class GpuHolder(Message):
+    """A process that holds ``mib`` of a GPU's memory; none where the host does not say how much."""
+
+    pid: int
+    mib: int | None = None
+    gpu: str = ""
+    name: str = ""
+
+
 class HostState(Message):
     """What the host says of the process behind a server.
 
@@ -28,7 +37,9 @@ class HostState(Message):
     ``HostRequest`` asked beyond that, for a person; empty where nothing is in the way.
 
     Of a stronger step of the ladder, these are of what that step restarts (the project, the unit,
-    the boot of the host), and ``process`` is the start of the server's own process.
+    the boot of the host), and ``process`` is the start of the server's own process. Of a group they
+    are those of all its members, and ``running`` says how many run. ``gpu`` is the memory that its
+    processes hold, where it is to be waited for.
     """
 
     status: HostStatus
@@ -38,6 +49,8 @@ class HostState(Message):
     detail: str = Field(default="", max_length=500)
     hindrance: str = Field(default="", max_length=1000)
     process: str = ""
+    running: int | None = None
+    gpu: list[GpuHolder] = []
 
     @property
     def own_start(self) -> str:
@@ -68,12 +81,16 @@ class HostRequest(ServerRequest):
 
 
 class RestartOrder(Message):
-    """Restart ``server`` by a step of its ladder, if the host still shows exactly ``expected``."""
+    """Restart ``server`` by a step of its ladder, if the host still shows exactly ``expected``.
+
+    ``begun``: a stop of the same processes had left for the host before.
+    """
 
     server: str
     expected: HostState
     key: str
     rung: int = 0
+    begun: bool = False
 
 
 class Effect(StrEnum):
@@ -96,6 +113,20 @@ class RestartResult(Message):
     settle_within: Duration = timedelta(seconds=60)
     hung: bool = False
     later: bool = False
+
+
+class GpuRequest(ServerRequest):
+    """Is the memory free that these processes held?"""
+
+    rung: int = 0
+    pids: list[int] = []
+
+
+class GpuReport(Message):
+    """What is still held: by the old processes, and which GPUs have too little free, in words."""
+
+    holders: list[GpuHolder] = []
+    lacking: list[str] = []
 
 
 class HostErrorType(StrEnum):

@@ -21,6 +21,7 @@ class Phase(StrEnum):
     TAKING = "taking budget"
     RESTARTING = "restarting"
     SETTLING = "settling"
+    FREEING = "waiting for GPU memory"
     COOLING = "cooling down"
     VERIFYING = "verifying"
     ESCALATED = "escalated"

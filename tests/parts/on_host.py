@@ -16,6 +16,8 @@ from fleet.contracts.fleet import PresentPolicy
 from fleet.contracts.host import (
     Evidence,
     EvidenceRequest,
+    GpuReport,
+    GpuRequest,
     HostErrorType,
     HostRequest,
     HostState,
@@ -85,6 +87,18 @@ class OnHost:
     async def restart(self, expected: HostState, rung: int = 0) -> RestartResult:
         order = RestartOrder(server="gpu-1", expected=expected, key="k1", rung=rung)
         return await self.environment.run(self.activities.restart_server, order)
+
+    async def stop(self, expected: HostState, *, begun: bool = False) -> RestartResult:
+        order = RestartOrder(server="gpu-1", expected=expected, key="k1", begun=begun)
+        return await self.environment.run(self.activities.stop_server, order)
+
+    async def start(self, expected: HostState) -> RestartResult:
+        order = RestartOrder(server="gpu-1", expected=expected, key="k1")
+        return await self.environment.run(self.activities.start_server, order)
+
+    async def gpu(self, pids: list[int]) -> GpuReport:
+        request = GpuRequest(server="gpu-1", pids=pids)
+        return await self.environment.run(self.activities.gpu_holders, request)
 
     async def evidence(self, incident: str = "gpu-1@20261130T091227.123Z") -> Evidence:
         request = EvidenceRequest(server="gpu-1", incident=incident)

@@ -24,6 +24,9 @@ from fleet.contracts.host import (
     Evidence,
     EvidenceRequest,
     GpuFault,
+    GpuHolder,
+    GpuReport,
+    GpuRequest,
     HostErrorType,
     HostRequest,
     HostState,
@@ -78,6 +81,13 @@ class World:
         self.ladder: tuple[Restart, ...] = ()
         self.rungs: list[int] = []
         self.later = False
+        self.action: Restart = DockerRestart(kind="docker", host="box", name="worker")
+        self.holders: list[GpuHolder] = []
+        self.freed = True
+        self.stops: list[RestartOrder] = []
+        self.starts: list[RestartOrder] = []
+        self.stop_says: Effect | None = None
+        self.start_fails = False
         self.hindrance = ""
         self.restarts: list[datetime] = []
         self.evidence: list[str] = []
@@ -232,7 +242,7 @@ class World:
             name=request.server,
             source=RedisSource(key="worker"),
             store=None,
-            restart=DockerRestart(kind="docker", host="box", name="worker"),
+            restart=self.action,
             host=_BOX.model_copy(update={"budget": self.host_budget}),
             ladder=tuple(Step(action=action, host=_BOX) for action in self.ladder),
             policy=self.policy,
@@ -258,6 +268,8 @@ class World:
         self._reach()
         asked = request.before_restart or request.closely
         shown = self._host(request.rung)
+        if request.before_restart:
+            shown = shown.model_copy(update={"gpu": self.holders})
         return shown.model_copy(update={"hindrance": self.hindrance if asked else ""})
 
     @activity.defn
@@ -293,6 +305,38 @@ class World:
             later=self.later,
         )
 
+    @activity.defn
+    async def stop_server(self, order: RestartOrder) -> RestartResult:
+        await self._answer("stop_server")
+        self._reach()
+        self.stops.append(order)
+        if self.stop_says is not Effect.FAILED:
+            self.status = HostStatus.STOPPED
+        effect = self.stop_says or Effect.DONE
+        return RestartResult(
+            effect=effect, settle_within=timedelta(seconds=30), hung=self.command_hangs
+        )
+
+    @activity.defn
+    async def start_server(self, order: RestartOrder) -> RestartResult:
+        await self._answer("start_server")
+        self._reach()
+        self.starts.append(order)
+        if self.start_fails:
+            return RestartResult(effect=Effect.FAILED, detail="no such device")
+        if self.status is HostStatus.STOPPED:
+            self.status = HostStatus.RUNNING
+            self.restarts.append(await self.now())
+            self._restarted(await self.now())
+        return RestartResult(effect=Effect.DONE)
+
+    @activity.defn
+    async def gpu_holders(self, request: GpuRequest) -> GpuReport:
+        await self._answer("gpu_holders")
+        self._reach()
+        held = [] if self.freed else [one for one in self.holders if one.pid in request.pids]
+        return GpuReport(holders=held)
+
     def _reach(self) -> None:
         if self.unreachable:
             raise ApplicationError(
@@ -316,4 +360,7 @@ class World:
             self.inspect_host,
             self.collect_evidence,
             self.restart_server,
+            self.stop_server,
+            self.start_server,
+            self.gpu_holders,
         ]

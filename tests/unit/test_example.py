@@ -31,6 +31,7 @@ from fleet.config import (
     VllmSource,
 )
 from fleet.endpoints import Backend, Candidate, Endpoint, Gateway
+from fleet.gpu_memory import GpuMemory
 from fleet.policy import DailyBudget, HostBudget, Policy, RollingBudget
 from tests.parts.fleet_files import write_key
 from worker.loading import examine, load
@@ -60,8 +61,9 @@ PLACES: dict[type[BaseModel], list[str]] = {
     RecordFields: ["servers.gpu-1.source.fields"],
     StateWords: ["servers.gpu-1.source.words"],
     DockerRestart: ["servers.gpu-1.restart", *STEPS],
-    ComposeRestart: ["servers.gpu-2.restart", *STEPS],
-    SystemdRestart: ["servers.gpu-3.restart", *STEPS],
+    GpuMemory: ["servers.gpu-1.restart.gpu_memory"],
+    ComposeRestart: ["servers.gpu-2.restart", "servers.gpu-1.restart", *STEPS],
+    SystemdRestart: ["servers.gpu-3.restart", "servers.gpu-1.restart", *STEPS],
     RebootRestart: ["servers.gpu-3.ladder.0", *STEPS],
     CommandRestart: ["servers.gpu-4.restart", *STEPS],
     Gateway: ["gateway"],
@@ -151,6 +153,9 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
         "freeze",
         "thaw",
         "kernel_log",
+        "group",
+        "free",
+        "gpus",
         "stack_dump",
     }
     text = EXAMPLE.read_text()
