@@ -32,6 +32,8 @@ PLANS = {
     "leaving": Plan(),
     "running": Plan(stop="45s"),
     "back": Plan(),
+    # Killed between its stop and its start; `true` is a nvidia-smi that shows nobody.
+    "between": Plan({"reading_max_age": "40s"}, restart={"gpu_memory": {"cli": ["true"]}}),
     "cooling": Plan({"cooldown": "45s", "verify_after": "45s"}),
     "verifying": Plan({"cooldown": "1s", "verify_after": "45s"}),
 }
@@ -41,6 +43,7 @@ HELD = {
     "taking": ("take_budget", "after"),
     "leaving": ("restart_server", "before"),
     "back": ("restart_server", "after"),
+    "between": ("stop_server", "after"),
 }
 WAITING = {
     "persisting": Phase.PERSISTING,
@@ -98,7 +101,11 @@ async def killed(rig: Rig) -> AsyncIterator[Killed]:
 
 
 @pytest.mark.parametrize(
-    "label", ["persisting", "collecting", "taking", "running", "back", "cooling", "verifying"]
+    "label",
+    [
+        *("persisting", "collecting", "taking", "running", "back", "between", "cooling"),
+        "verifying",
+    ],
 )
 async def test_killed_at_any_other_point_it_goes_on_with_one_restart(
     killed: Killed, label: str

@@ -200,6 +200,7 @@ class Rig:
                 "name": server.name,
                 "stop_timeout": server.plan.stop,
                 "cli": [*(server.plan.cli or self.docker.cli)],
+                **server.plan.restart,
             },
             "policy": dict(server.plan.policy),
         }

@@ -13,9 +13,10 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from activities.guards import GuardActivities
+from fleet.config import ComposeRestart, DockerRestart
 from fleet.contracts.fleet import Pause
 from fleet.contracts.guard import GuardInput
-from fleet.contracts.host import Effect, GpuFault, HostStatus, Remedy
+from fleet.contracts.host import Effect, GpuFault, GpuHolder, HostStatus, Remedy
 from fleet.contracts.names import REMEDIATION, SERVER_GUARD, guard_id, remediation_id
 from fleet.contracts.remediation import (
     Outcome,
@@ -24,6 +25,7 @@ from fleet.contracts.remediation import (
     RemediationSignal,
     RemediationStatus,
 )
+from fleet.gpu_memory import GpuMemory
 from fleet.policy import Mode, Policy, RollingBudget
 from fleet.readings import WorkState
 from fleet.verdicts import Verdict
@@ -180,6 +182,28 @@ async def _(s: Scene) -> None:
     await s.report()
 
 
+@story(Outcome.RESOLVED, "by_a_stronger_step")
+async def _(s: Scene) -> None:
+    s.ladder = (ComposeRestart(kind="compose", host="box", directory="/srv/models"),)
+    s.cure_works = False
+
+    def works_next_time() -> None:
+        def cure() -> None:
+            s.cure_works = True
+
+        s.before("restart_server", cure)
+
+    s.before("restart_server", works_next_time)
+    await s.report()
+
+
+@story(Outcome.RESOLVED, "in_parts")
+async def _(s: Scene) -> None:
+    s.action = _in_parts()
+    s.stop_says = Effect.UNKNOWN
+    await s.report()
+
+
 @story(Outcome.RESOLVED, "settled_by_the_host")
 async def _(s: Scene) -> None:
     s.effect = Effect.UNKNOWN
@@ -280,6 +304,23 @@ async def _(s: Scene) -> None:
 
     s.before("collect_evidence", stop)
     await s.report()
+
+
+@story(Outcome.HANDED_OVER, "memory_held")
+async def _(s: Scene) -> None:
+    s.action, s.freed = _in_parts(), False
+    s.holders = [GpuHolder(pid=4711, mib=70000, gpu="GPU-1", name="python3")]
+    await s.report()
+
+
+def _in_parts() -> DockerRestart:
+    return DockerRestart(
+        kind="docker",
+        host="box",
+        name="worker",
+        group=("proxy", "worker"),
+        gpu_memory=GpuMemory(within=SECOND),
+    )
 
 
 @story(Outcome.HANDED_OVER, "incurable")

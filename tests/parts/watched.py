@@ -40,7 +40,8 @@ class Plan:
     """A server to be: what differs from the shortened policy, and how its host is reached.
 
     ``stop`` is how long a frozen container takes to be stopped: it can't hear SIGTERM. ``drill`` is
-    the table that marks it for drills; none: it is not marked.
+    the table that marks it for drills; none: it is not marked. ``restart`` has further keys of its
+    restart.
     """
 
     policy: Mapping[str, Any] = field(default_factory=dict)
@@ -49,6 +50,7 @@ class Plan:
     cli: Sequence[str] = ()
     boot: float = 0.3
     drill: Mapping[str, Any] | None = None
+    restart: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
