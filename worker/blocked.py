@@ -14,9 +14,6 @@ from worker.sweeps import Shard
 #: between tries, the cooldown after a restart, the budget of the server, the limit on restarts.
 REASONS = ("pause", "approval", "hold", "retry", "cooldown", "budget", "slots")
 
-#: Written as a search attribute; the phase exists where restarts at once are limited.
-_FOR_A_SLOT = "waiting for a slot"
-
 
 def blocked(
     state: FleetState,
@@ -50,7 +47,7 @@ def _reason(
     pauses = (state.pauses.get(name), state.fleet_pause)
     if any(pause is not None and pause.until > now for pause in pauses):
         return "pause"
-    if phase in (Phase.APPROVING, _FOR_A_SLOT):
+    if phase in (Phase.APPROVING, Phase.WAITING):
         return "approval" if phase == Phase.APPROVING else "slots"
     if kept is None or phase not in (None, Phase.ESCALATED):
         return None

@@ -392,7 +392,7 @@ class TestWhatIsBlocked:
             ({"left": 0, "phase": Phase.ESCALATED}, {"budget": 1}),
             ({"left": 0, "phase": Phase.VERIFYING}, {}),
             ({"phase": Phase.APPROVING}, {"approval": 1}),
-            ({"phase": "waiting for a slot"}, {"slots": 1}),
+            ({"phase": Phase.WAITING}, {"slots": 1}),
             ({"pause": Pause(until=BEGAN + EVERY), "left": 0}, {"pause": 1}),
             ({"pause": Pause(until=BEGAN - EVERY)}, {}),
         ],

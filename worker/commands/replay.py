@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from worker.replay import Material, Replay
 
 
+#: A server that flaps for a week would fill the screen for pages.
+_MOST_SHOWN = 100
+
+
 def replay(
     since: Annotated[
         str, typer.Option("--since", metavar="DURATION", help="How far to look back, like 12h.")
@@ -61,6 +65,9 @@ def replay(
 
     if found.stretches:
         console().print(_table(found, with_change=bool(changed)))
+        left_out = len(found.stretches) - _MOST_SHOWN
+        if left_out > 0:
+            remark(f"{left_out} older ones are left out here: --json has all, --server fewer")
     for line in summary(found, shown):
         say(line)
     for line in (*found.limits, *found.problems):
@@ -127,7 +134,7 @@ def _table(found: "Replay", *, with_change: bool) -> Any:
 
     changed = ["with the change"] if with_change else []
     shown = table("server", "bad since (UTC)", "verdict", "lasted", "as it is", *changed, "really")
-    for each in found.stretches:
+    for each in found.stretches[-_MOST_SHOWN:]:
         really = ", ".join(f"restart {at:%H:%M:%S}" for at in each.really) or "-"
         then = [each.then.said] if each.then is not None else []
         first = f"{each.first:%Y-%m-%d %H:%M:%S}"
