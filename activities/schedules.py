@@ -1,4 +1,4 @@
-"""Brings the schedules ``health/<shard>`` in line with the applied fleet."""
+"""Brings the schedules ``health/<shard>`` and ``probe/<shard>`` in line with the applied fleet."""
 
 from datetime import timedelta
 
@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.pulse import pulse
 from fleet.contracts.fleet import ReconcileRequest, ReconcileResult
-from fleet.contracts.names import HEALTH_SWEEP, health_id
+from fleet.contracts.names import HEALTH_SWEEP, PROBE_SWEEP, health_id, probe_id
 from fleet.contracts.sweep import SweepRequest
 
 _RPC_TIMEOUT = timedelta(seconds=10)
@@ -29,6 +29,9 @@ _SHORTEST_RUN = timedelta(seconds=20)
 _CATCH_UP = timedelta(minutes=1)
 _NOTE = "kept in line with the fleet by `steady apply`; paused here, nothing of this shard is read"
 _PREFIX = health_id(0).removesuffix("0")
+_PROBES = probe_id(0).removesuffix("0")
+#: Longer than a question to an engine may last; the schedule starts no second run beside it.
+_LONGEST_PROBE = timedelta(minutes=25)
 
 
 class ScheduleActivities:
@@ -45,19 +48,28 @@ class ScheduleActivities:
             RPCError: Temporal refused or is out of reach; what was done so far stands.
         """
         async with pulse():
+            queue = activity.info().task_queue
             for shard in range(request.shards):
-                await self._ensure(shard, request.interval)
+                await self._ensure(_sweep(shard, request.interval, queue))
+            for shard in request.probes:
+                await self._ensure(_probe(shard, request.probe_every, queue))
+            unprobed = set(range(request.shards)) - set(request.probes)
             # From the highest down: a run cut short leaves no gap for the next search to stop at.
             for shard in sorted(await self._orphans(request.shards), reverse=True):
-                await self._delete(shard)
-        return ReconcileResult(schedules=[health_id(n) for n in range(request.shards)])
+                await self._delete(health_id(shard))
+                unprobed.add(shard)
+            for shard in sorted(unprobed | await self._listed(_PROBES, request.shards)):
+                await self._delete(probe_id(shard))
+        names = [health_id(n) for n in range(request.shards)]
+        return ReconcileResult(schedules=[*names, *map(probe_id, request.probes)])
 
-    async def _ensure(self, shard: int, interval: timedelta) -> None:
-        wanted = _schedule(shard, interval, activity.info().task_queue)
-        handle = self._client.get_schedule_handle(health_id(shard))
+    async def _ensure(self, wanted: Schedule) -> None:
+        assert isinstance(wanted.action, ScheduleActionStartWorkflow)
+        name = wanted.action.id
+        handle = self._client.get_schedule_handle(name)
         there = await _described(handle)
         if there is None:
-            await self._client.create_schedule(health_id(shard), wanted, rpc_timeout=_RPC_TIMEOUT)
+            await self._client.create_schedule(name, wanted, rpc_timeout=_RPC_TIMEOUT)
         elif not await self._is_same(there, wanted):
             await handle.update(lambda now: _mended(now, wanted), rpc_timeout=_RPC_TIMEOUT)
 
@@ -75,22 +87,25 @@ class ScheduleActivities:
 
     async def _orphans(self, shards: int) -> set[int]:
         """Listing lags behind; asking one by one does not, but stops at a gap. Both together."""
-        found = set()
-        async for entry in await self._client.list_schedules(rpc_timeout=_RPC_TIMEOUT):
-            number = entry.id.removeprefix(_PREFIX)
-            if entry.id.startswith(_PREFIX) and number.isdecimal() and int(number) >= shards:
-                found.add(int(number))
+        found = await self._listed(_PREFIX, shards)
         shard = shards
         while await _described(self._client.get_schedule_handle(health_id(shard))) is not None:
             found.add(shard)
             shard += 1
         return found
 
-    async def _delete(self, shard: int) -> None:
+    async def _listed(self, prefix: str, shards: int) -> set[int]:
+        """The numbers of the schedules of a kind that belong to no shard any more."""
+        found = set()
+        async for entry in await self._client.list_schedules(rpc_timeout=_RPC_TIMEOUT):
+            number = entry.id.removeprefix(prefix)
+            if entry.id.startswith(prefix) and number.isdecimal() and int(number) >= shards:
+                found.add(int(number))
+        return found
+
+    async def _delete(self, name: str) -> None:
         try:
-            await self._client.get_schedule_handle(health_id(shard)).delete(
-                rpc_timeout=_RPC_TIMEOUT
-            )
+            await self._client.get_schedule_handle(name).delete(rpc_timeout=_RPC_TIMEOUT)
         except RPCError as problem:
             if problem.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -105,16 +120,33 @@ async def _described(handle: ScheduleHandle) -> Schedule | None:
         raise
 
 
-def _schedule(shard: int, interval: timedelta, task_queue: str) -> Schedule:
+def _sweep(shard: int, interval: timedelta, task_queue: str) -> Schedule:
+    action = ScheduleActionStartWorkflow(
+        HEALTH_SWEEP,
+        SweepRequest(shard=shard),
+        id=health_id(shard),
+        task_queue=task_queue,
+        run_timeout=max(_SHORTEST_RUN, 2 * interval),
+        static_summary=f"sweep of shard {shard}",
+    )
+    return _schedule(action, interval)
+
+
+def _probe(shard: int, interval: timedelta, task_queue: str) -> Schedule:
+    action = ScheduleActionStartWorkflow(
+        PROBE_SWEEP,
+        SweepRequest(shard=shard),
+        id=probe_id(shard),
+        task_queue=task_queue,
+        run_timeout=max(_LONGEST_PROBE, interval),
+        static_summary=f"idle engines of shard {shard} are asked",
+    )
+    return _schedule(action, interval)
+
+
+def _schedule(action: ScheduleActionStartWorkflow, interval: timedelta) -> Schedule:
     return Schedule(
-        action=ScheduleActionStartWorkflow(
-            HEALTH_SWEEP,
-            SweepRequest(shard=shard),
-            id=health_id(shard),
-            task_queue=task_queue,
-            run_timeout=max(_SHORTEST_RUN, 2 * interval),
-            static_summary=f"sweep of shard {shard}",
-        ),
+        action=action,
         spec=ScheduleSpec(intervals=[ScheduleIntervalSpec(every=interval)]),
         state=ScheduleState(note=_NOTE),
         policy=SchedulePolicy(overlap=ScheduleOverlapPolicy.SKIP, catchup_window=_CATCH_UP),

@@ -175,7 +175,9 @@ class SimVllm:
             )
         core = self._core(headers.get("x-data-parallel-rank"))
         said = json.dumps(asked.get("prompt") or asked.get("messages") or asked.get("input") or "")
-        request = core.submit(len(said) // _CHARACTERS_A_TOKEN, int(asked.get("max_tokens") or 16))
+        # An embedding is one step; without a number, a text has the few tokens that vLLM gives it.
+        wanted = int(asked.get("max_tokens") or (1 if "input" in asked else 16))
+        request = core.submit(len(said) // _CHARACTERS_A_TOKEN, wanted)
         if not await _ended_before_client(request, reader):
             core.abort(request)
             raise ConnectionAbortedError

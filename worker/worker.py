@@ -15,6 +15,7 @@ from activities.guards import GuardActivities
 from activities.host import HostActivities
 from activities.ledgers import GuardReader
 from activities.policies import PolicyActivities, PolicyReader
+from activities.probing import ProbeActivities
 from activities.readings import ReadingActivities
 from activities.record import RecordActivities
 from activities.reports import ReportActivities
@@ -37,6 +38,7 @@ from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
 from workflows.health import HealthSweep
 from workflows.host_guard import HostGuard
+from workflows.probe import ProbeSweep
 from workflows.record import ReadingRecord
 from workflows.remediation import Remediation
 from workflows.storm import StormGuard
@@ -74,6 +76,7 @@ def build_worker(
             AskEngine,
             Drill,
             ReadingRecord,
+            ProbeSweep,
         ],
         activities=[
             PolicyActivities(policies).present_policy,
@@ -98,6 +101,7 @@ def build_worker(
             RecordActivities(client).keep_readings,
             ReportActivities(client).report,
             AskActivities(policies).ask_engine,
+            ProbeActivities(policies, client).read_engines,
             alerts.plan_alert,
             alerts.deliver,
             drills.survey_server,

@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet import lineage
     from fleet.actions import machine
     from fleet.apply import Change, check, compare
-    from fleet.config import Fleet, ServerSpec
+    from fleet.config import Fleet, ServerSpec, VllmSource
     from fleet.contracts.fleet import (
         AlertSettings,
         ApplyRequest,
@@ -170,6 +170,7 @@ class FleetWorkflow:
         return ShardSlice(
             version=self._state.version,
             interval=fleet.fleet.sweep_every,
+            probe_every=fleet.fleet.probe_every,
             specs=[fleet.spec(name) for name in names],
             paused={name: pause for name, pause in pauses.items() if pause is not None},
             search_attributes=self._state.search_attributes,
@@ -213,7 +214,12 @@ class FleetWorkflow:
         try:
             result = await workflow.execute_activity_method(
                 ScheduleActivities.reconcile,
-                ReconcileRequest(shards=shards, interval=fleet.fleet.sweep_every),
+                ReconcileRequest(
+                    shards=shards,
+                    interval=fleet.fleet.sweep_every,
+                    probes=_probed(fleet),
+                    probe_every=fleet.fleet.probe_every,
+                ),
                 start_to_close_timeout=_STEP,
                 schedule_to_close_timeout=_IN_ALL,
                 heartbeat_timeout=_HEARTBEAT,
@@ -270,6 +276,17 @@ class FleetWorkflow:
 
 def _shards(fleet: Fleet) -> int:
     return shard_count(len(fleet.servers), fleet.fleet.shard_size)
+
+
+def _probed(fleet: Fleet) -> list[int]:
+    """The shards with an engine that may be asked while it is idle."""
+    probed = {
+        name
+        for name, server in fleet.servers.items()
+        if isinstance(server.source, VllmSource) and server.source.probe
+    }
+    count = _shards(fleet)
+    return [n for n in range(count) if probed.intersection(members(fleet.servers, n, count))]
 
 
 def _running(pauses: dict[str, Pause], now: datetime) -> dict[str, Pause]:

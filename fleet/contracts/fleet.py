@@ -1,5 +1,6 @@
 """What passes to and from the workflow ``fleet``: the applied fleet, its pauses, its schedules."""
 
+from datetime import timedelta
 from enum import StrEnum
 
 from pydantic import AwareDatetime, Field
@@ -121,6 +122,7 @@ class PresentPolicy(Message):
 class ShardSlice(Message):
     version: int
     interval: Duration
+    probe_every: Duration = timedelta(minutes=5)
     specs: list[ServerSpec]
     paused: dict[str, Pause] = {}
     search_attributes: bool = False
@@ -129,10 +131,15 @@ class ShardSlice(Message):
 
 
 class ReconcileRequest(Message):
-    """The schedules that should be; all others of steady's are deleted."""
+    """The schedules that should be; all others of steady's are deleted.
+
+    ``probes`` are the shards that have engines to be probed.
+    """
 
     shards: int
     interval: Duration
+    probes: list[int] = []
+    probe_every: Duration = timedelta(minutes=5)
 
 
 class ReconcileResult(Message):

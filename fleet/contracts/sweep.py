@@ -36,6 +36,13 @@ class SweepReadings(Message):
     keep_for: Duration | None = None
 
 
+class ProbeReadings(Message):
+    """``engines`` are all that may be probed; ``seen`` those whose page was read just now."""
+
+    engines: list[str]
+    seen: SweepReadings
+
+
 class SweepResult(Message):
     """What a sweep leaves for the next one, and for whoever looks.
 

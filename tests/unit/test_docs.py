@@ -42,6 +42,7 @@ PAGES = {
     "docs/budget.md": (ROOT / "docs" / "budget.md").read_text(),
     "docs/gateway.md": (ROOT / "docs" / "gateway.md").read_text(),
     "docs/storms.md": (ROOT / "docs" / "storms.md").read_text(),
+    "docs/vllm.md": (ROOT / "docs" / "vllm.md").read_text(),
     "docs/monitoring.md": (ROOT / "docs" / "monitoring.md").read_text(),
     "docs/replay.md": REPLAY,
 }
