@@ -11,8 +11,9 @@ from itertools import groupby
 
 from fleet.contracts.record import Look
 from fleet.durations import brief, show
-from fleet.judge import Finding, Memory, observe
+from fleet.judge import Finding, Memory
 from fleet.ledger import local_day
+from fleet.observing import observe
 from fleet.policy import DailyBudget, Policy
 from fleet.readings import Reading, ReadStatus, WorkState
 from fleet.recording import ENGINE, moment
