@@ -23,12 +23,8 @@ with workflow.unsafe.imports_passed_through():
 
 _KEPT_MOMENTS = 60
 
-#: The messages of a drill by their cause, and what each does to what a service holds.
-_ACTION = {
-    "frozen": AlertAction.TRIGGER,
-    "still_frozen": AlertAction.UPDATE,
-    "ended": AlertAction.RESOLVE,
-}
+#: What a notice of a drill does to what a service holds, by its cause.
+_ACTION = {"frozen": AlertAction.TRIGGER, "ended": AlertAction.RESOLVE}
 
 
 class DrillBook:
@@ -38,6 +34,7 @@ class DrillBook:
         self._shown: dict[SearchAttribute, str] = {}
         self._why = request.why
         self._phase: Phase | None = None
+        self._told: set[str] = set()
         #: What the messages of this drill have in common.
         self._key = f"drill-{incident_id(request.server, began)}"
         self.status = DrillStatus(
@@ -128,13 +125,20 @@ class DrillBook:
         detail: str,
         next_step: str = "",
     ) -> None:
-        """Tell people, once a cause; that nobody could be told stops no drill."""
+        """Tell people, once a cause; that nobody could be told stops no drill.
+
+        What a person has to see to stays open with the services that hold it.
+        """
+        if cause in self._told:
+            return
+        self._told.add(cause)
+        is_page = severity is Severity.PAGE
         message = AlertMessage(
             server=self.status.server,
             incident=self._key,
             cause=cause,
             severity=severity,
-            action=_ACTION[cause],
+            action=AlertAction.UPDATE if is_page else _ACTION[cause],
             title=title,
             since=self.status.frozen_at,
             detail=detail,

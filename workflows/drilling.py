@@ -36,7 +36,7 @@ _SETTLED = timedelta(seconds=1)
 #: So often it may be caught between two jobs, and let go on.
 _CATCHES = 10
 #: Between two tries to thaw, each of which has its own retries; and for how long.
-_THAW_EVERY, _THAW_FOR = timedelta(minutes=2), timedelta(hours=24)
+_THAW_EVERY, _THAW_FOR = timedelta(minutes=5), timedelta(hours=24)
 
 
 class Over(Exception):
