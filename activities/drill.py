@@ -20,6 +20,7 @@ from activities.ledgers import GuardReader
 from activities.pulse import pulse
 from activities.ssh import Completed, Limits, LostTrackError, Shell, connected
 from activities.ssh_trust import NotSentError
+from activities.storms import StormReader
 from fleet.actions import ComposeRestart, DockerRestart, Drill, Restart
 from fleet.config import ServerSpec
 from fleet.contracts.drill import (
@@ -36,7 +37,7 @@ from fleet.contracts.fleet import PresentPolicy
 from fleet.contracts.host import Effect, HostErrorType, HostState, HostStatus, RestartResult
 from fleet.contracts.names import remediation_id
 from fleet.contracts.remediation import STATUS_QUERY, RemediationStatus
-from fleet.drill import unmarked
+from fleet.drill import held_back, unmarked
 from fleet.freezing import freeze_argv, left_behind, restart_policy_argv, thaw_argv
 from fleet.hosts import Argv, must_not_restart
 from fleet.ledger import budget_left, local_day
@@ -61,13 +62,16 @@ class DrillActivities:
         self._policies = policies
         self._client = client
         self._guards = GuardReader(client)
+        self._storms = StormReader(client)
 
     @activity.defn
     async def survey_server(self, request: SurveyRequest) -> Survey:
         """What steady itself holds of the server now: its ledger, and its newest remediation."""
         async with pulse():
             return Survey(
-                ledger=await self._ledger(request), healing=await self._healing(request.server)
+                ledger=await self._ledger(request),
+                healing=await self._healing(request.server),
+                held_back=held_back(await self._storms.state()),
             )
 
     @activity.defn

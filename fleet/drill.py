@@ -15,6 +15,7 @@ from fleet.contracts.drill import (
 from fleet.contracts.fleet import PresentPolicy
 from fleet.contracts.host import HostState, HostStatus
 from fleet.contracts.remediation import Outcome, Phase
+from fleet.contracts.storm import StormState
 from fleet.engine_sources import VllmSource
 from fleet.engines import judge as engines
 from fleet.engines.reading import Page
@@ -64,7 +65,20 @@ def _forbidden(present: PresentPolicy, server: str, now: datetime) -> Iterator[s
 
 def hindrances(survey: Survey, drill: Drill, now: datetime) -> list[str]:
     """What the ledger, or an incident, says against it at this moment."""
-    return [*_of_incidents(survey, now), *_of_budget(survey.ledger, drill)]
+    held_back = [survey.held_back] if survey.held_back else []
+    return [*_of_incidents(survey, now), *_of_budget(survey.ledger, drill), *held_back]
+
+
+def held_back(storm: StormState) -> str:
+    """Why no restart of the fleet would happen now, or not at once; empty where it would."""
+    if storm.suspicion is not None:
+        return (
+            f"nothing is restarted in the fleet since {storm.suspicion.began:%H:%M:%S} UTC: storm"
+        )
+    if len(storm.holders) >= storm.terms.at_once:
+        names = ", ".join(lease.server for lease in storm.holders[:5])
+        return f"as many as may be are being restarted now: {names}"
+    return ""
 
 
 def _of_incidents(survey: Survey, now: datetime) -> Iterator[str]:

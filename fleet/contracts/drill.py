@@ -101,10 +101,13 @@ class Healing(Message):
 
 
 class Survey(Message):
-    """All that steady itself holds of a server at a moment."""
+    """All that steady itself holds of a server at a moment. ``held_back`` is what storm-guard has
+    against any restart now; empty where nothing.
+    """
 
     ledger: Ledger
     healing: Healing | None = None
+    held_back: str = Field(default="", max_length=300)
 
 
 class Expected(Message):

@@ -27,9 +27,10 @@ from fleet.contracts.drill import (
     Ledger,
     Survey,
 )
-from fleet.contracts.fleet import Pause, PresentPolicy
+from fleet.contracts.fleet import Pause, PresentPolicy, StormTerms
 from fleet.contracts.host import HostState, HostStatus
 from fleet.contracts.remediation import Moment, Outcome, Phase
+from fleet.contracts.storm import Lease, StormState, Suspicion
 from fleet.drill import Readiness
 from fleet.drill_text import MEANING, in_words, markdown, promise, steps, too_late
 from fleet.engine_sources import VllmSource
@@ -107,6 +108,19 @@ class TestMayItBegin:
             "its incident gpu-1@x is open, and waits for a person or a recovery",
             "it was restarted lately: the cooldown lasts until 12:00:01 UTC",
         ]
+
+    def test_a_fleet_that_restarts_nothing_or_as_much_as_it_may(self) -> None:
+        lease = Lease(
+            server="gpu-2", workflow_id="w", run="r", number=1, takes=SECOND, asked_at=NOW
+        )
+        busy = StormState(terms=StormTerms(servers=5), holders=[lease])
+        assert drill.held_back(busy) == "as many as may be are being restarted now: gpu-2"
+        assert drill.held_back(StormState(terms=StormTerms(servers=6), holders=[lease])) == ""
+        suspect = Suspicion(began=NOW, shard=0, bad=3, managed=4, page_at=NOW)
+        said = drill.held_back(StormState(suspicion=suspect))
+        assert said.startswith("nothing is restarted in the fleet since 12:00:00 UTC")
+        survey = Survey(ledger=Ledger(left=3), held_back=said)
+        assert drill.hindrances(survey, Drill(), NOW) == [said]
 
     @pytest.mark.parametrize("status", HostStatus)
     def test_only_a_process_that_runs_is_frozen(self, status: HostStatus) -> None:
