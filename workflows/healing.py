@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 
@@ -38,6 +38,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.taking import Taking, refused
 
 _FIRST_WORD_WITHIN = timedelta(seconds=60)
+#: For so long what was collected counts, and is not collected again for the same act.
+_EVIDENCE_FOR = timedelta(minutes=30)
 #: How often an act may be put off because its facts went stale or the host had changed.
 _ROUNDS = 10
 
@@ -58,6 +60,7 @@ class Healing:
         self._proved_harmless = False
         self._held = False
         self._prepared: int | None = None
+        self._prepared_at: datetime | None = None
         self._incurable = Incurable()
         self._policy: Policy | None = None
 
@@ -194,7 +197,7 @@ class Healing:
             await self._not_recovered("an earlier run of this incident had restarted it")
         if self._prepared == restarts:
             return
-        self._prepared = restarts
+        self._prepared, self._prepared_at = restarts, workflow.now()
         self._book.enter(Phase.COLLECTING, "logs are saved before a restart destroys them")
         evidence = await self._hands.evidence(self._case.incident.id)
         lacking = f"; missing: {', '.join(evidence.missing)}" if evidence.missing else ""
@@ -202,8 +205,17 @@ class Healing:
         self._book.note(f"evidence: {saved}{lacking}")
         self._incurable = Incurable.of(evidence)
 
+    def _evidence_is_old(self) -> bool:
+        """After a long wait for a person or a slot the host may have more to say."""
+        at = self._prepared_at
+        old = at is not None and workflow.now() - at > _EVIDENCE_FOR
+        return old and workflow.patched("evidence-anew")
+
     def _unless_incurable(self, decision: Decision, facts: Facts | None) -> Decision:
         """A fault that no restart cures goes to a person, who may order one all the same."""
+        if decision.next is Next.RESTART and not self._orders.by_hand and self._evidence_is_old():
+            self._prepared = None
+            return Decision(Next.WAIT, "what was collected of the host is old by now")
         if not self._incurable or decision.next not in (Next.APPROVAL, Next.RESTART):
             return decision
         if self._orders.by_hand:

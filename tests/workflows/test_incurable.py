@@ -82,6 +82,20 @@ async def test_nobody_is_asked_to_approve_what_cannot_help(world: World) -> None
     assert "approval" not in world.causes
 
 
+async def test_after_a_long_wait_the_host_is_asked_again(world: World) -> None:
+    """It was approved an hour after the evidence, and the GPU has broken meanwhile."""
+    world.policy = Policy(mode=Mode.APPROVE)
+    world.faults = []
+    handle = await world.report()
+    await world.env.sleep(3600)
+    assert len(world.evidence) == 1
+    world.faults = [OFF_THE_BUS]
+    await world.order(RemediationSignal.APPROVE, {"who": "ann"})
+    status = await world.end(handle)
+    assert status.outcome is Outcome.HANDED_OVER
+    assert (world.restarts, len(world.evidence)) == ([], 2)
+
+
 async def test_a_server_that_recovers_meanwhile_is_not_handed_over(world: World) -> None:
     async def recover() -> None:
         world.recovers_at = await world.now()
