@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.needs("openssh-server"),
     pytest.mark.needs("docker.io"),
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(300),
 ]
 
 KERNEL = """#!/bin/sh

@@ -357,7 +357,7 @@ async def test_facts_that_went_stale_are_read_again_before_the_command(world: En
     async with world(Policy(reading_max_age=timedelta(seconds=20))) as w:
 
         async def outage() -> None:
-            await w.env.sleep(timedelta(hours=2))
+            await w.env.sleep(timedelta(minutes=20))
 
         def at_the_last_look() -> None:
             w.before("inspect_host", outage)
