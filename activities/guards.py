@@ -9,7 +9,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.ledgers import (
@@ -34,6 +34,10 @@ from fleet.contracts.guard import (
     OpenRequest,
     OpenResult,
     Recovery,
+    StartBatch,
+    StartBatchResult,
+    StartRequest,
+    StartResult,
     Take,
     TakeRequest,
     TakeResult,
@@ -42,6 +46,10 @@ from fleet.contracts.names import Message, guard_id
 from fleet.ledger import MOST_TAKES
 
 _FOUNDED_AT_ONCE = 16
+_ATTEMPTS = 2
+
+#: ``ApplicationError.type`` of a first attempt that could not book every start.
+NOT_BOOKED = "NotBooked"
 
 
 class GuardActivities:
@@ -77,6 +85,25 @@ class GuardActivities:
         guard = server_guard(request.server)
         async with pulse():
             return await self._ledgers.ask(guard, GuardUpdate.CLOSE, request, CloseResult, _asker())
+
+    @activity.defn
+    async def report_starts(self, batch: StartBatch) -> StartBatchResult:
+        """Tell the guards of new processes; one that can't be asked is named, and stops none."""
+        answers: dict[str, StartResult] = {}
+        unsent: list[str] = []
+
+        async def tell(request: StartRequest) -> None:
+            try:
+                answers[request.server] = await self._ledgers.started(request, _asker())
+            except ApplicationError as problem:
+                activity.logger.warning("a start was not booked: %s", problem.message)
+                unsent.append(request.server)
+
+        async with pulse():
+            await self._each(tell(request) for request in batch.starts)
+        if unsent and activity.info().attempt < _ATTEMPTS:
+            raise ApplicationError(f"not booked: {', '.join(unsent)}"[:500], type=NOT_BOOKED)
+        return StartBatchResult(answers=answers, unsent=unsent)
 
     @activity.defn
     async def found_guards(self, request: FoundingRequest) -> FoundingResult | None:

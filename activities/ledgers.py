@@ -30,8 +30,13 @@ from fleet.contracts.guard import (
     HostGuardInput,
     HostLedger,
     HostShare,
+    HostSignal,
     HostTakeRequest,
     Refuser,
+    ResetRequest,
+    StartRequest,
+    StartResult,
+    Take,
     TakeRequest,
     TakeResult,
 )
@@ -129,6 +134,40 @@ class Ledgers:
             await self.ask(guard, GuardUpdate.GIVE_BACK, of_host, NoneType, asker)
         guard = server_guard(request.server)
         await self.ask(guard, GuardUpdate.GIVE_BACK, request, NoneType, asker)
+
+    async def started(self, request: StartRequest, asker: str) -> StartResult:
+        """Tell the guard of a new process, and the machine's where somebody else started it."""
+        guard = server_guard(request.server)
+        answer = await self.ask(guard, GuardUpdate.STARTED, request, StartResult, asker)
+        if answer.take is not None and request.machine:
+            key = host_key(request.server, answer.take.key)
+            of_host = {"key": key, "server": request.server, "cooldown_until": answer.take.at}
+            await self._book(request.machine, answer.take.model_copy(update=of_host))
+        return answer
+
+    async def reset(self, request: ResetRequest, asker: str) -> None:
+        """Clear the ledger of the machine where one is named, else that of the server."""
+        machine = request.machine
+        guard = host_guard(machine) if machine else server_guard(request.server)
+        await self.ask(guard, GuardUpdate.RESET, request, NoneType, asker)
+
+    async def _book(self, machine: str, take: Take) -> None:
+        guard = host_guard(machine)
+        try:
+            await self._client.start_workflow(
+                guard.workflow,
+                guard.lost,
+                id=guard.id,
+                task_queue=self._task_queue,
+                start_signal=HostSignal.BOOK,
+                start_signal_args=[take],
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                static_summary=guard.summary,
+                rpc_timeout=RPC_TIMEOUT,
+            )
+        except RPCError as problem:
+            raise _unreachable(guard, str(problem)) from problem
 
     async def ask(
         self, guard: Guard, update: GuardUpdate, request: Message, answer: type[_Answer], asker: str

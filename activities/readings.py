@@ -170,6 +170,11 @@ def _gathered(slice_: ShardSlice, readings: list[Reading]) -> SweepReadings:
         unmanaged=[spec.name for spec in slice_.specs if spec.restart is None],
         storm=slice_.storm,
         keep_for=slice_.keep_for,
+        guarded={
+            spec.name: slice_.machines.get(spec.name, "")
+            for spec in slice_.specs
+            if spec.restart is not None
+        },
     )
 
 

@@ -6,7 +6,7 @@ They are pure and total: whatever comes in, they answer, and every list that the
 
 from datetime import UTC, datetime
 
-from fleet import ledger
+from fleet import foreign, ledger
 from fleet.contracts.guard import (
     CloseRequest,
     CloseResult,
@@ -17,6 +17,7 @@ from fleet.contracts.guard import (
     InheritRequest,
     OpenRequest,
     OpenResult,
+    ResetRequest,
     TakeRequest,
     TakeResult,
 )
@@ -47,13 +48,30 @@ def take(state: GuardState, request: TakeRequest, now: datetime) -> tuple[GuardS
 def give_back(
     state: GuardState, request: GiveBackRequest, now: datetime
 ) -> tuple[GuardState, None]:
-    """Undo a take of which it is proved that no command was sent. Unknown keys change nothing."""
+    """Undo a take of which it is proved that no command was sent. Unknown keys change nothing.
+
+    A new process that it was thought to explain was started by somebody else, then.
+    """
     state = ledger.pruned(state, now)
     booked = next((taken for taken in state.takes if taken.key == request.key), None)
     state = ledger.give_back(state, request, now)
     if booked is None or not request.proof:
         return state, None
+    if booked.seen:
+        key = f"{foreign.FOREIGN}/instead of/{booked.key}"
+        changes = {
+            "key": key,
+            "by": foreign.FOREIGN,
+            "incident": "",
+            "why": "a start beside steady's own",
+        }
+        state = ledger.with_takes(state, [booked.model_copy(update=changes)], now)
     return _restarts(state, booked.incident, -1), None
+
+
+def reset(state: GuardState, request: ResetRequest, now: datetime) -> tuple[GuardState, None]:
+    """A person clears the ledger."""
+    return ledger.reset(state, request, now), None
 
 
 def inherit(state: GuardState, request: InheritRequest, now: datetime) -> tuple[GuardState, None]:
@@ -124,6 +142,8 @@ def close(
     incident = state.incident
     if incident is None or incident.id != request.incident:
         return state, CloseResult()
+    if request.process and request.is_ours:
+        state = foreign.ours(state, request.process, now)
     if request.no_effect:
         state = ledger.without_cooldown(state, incident.id, now)
     if request.recovered:
@@ -142,6 +162,7 @@ def _ended(incident: Incident, request: CloseRequest, now: datetime) -> Incident
     told = list(dict.fromkeys([*incident.told, *request.told]))[-MOST_TOLD:]
     changes: dict[str, object] = {"told": told, "last_close": request.key}
     changes["rung"] = max(incident.rung, request.rung)
+    changes["process"] = request.process or incident.process
     if request.hold is not None:
         changes |= {"hold": request.hold, "hold_mode": request.hold_mode, "next_try_at": None}
     if request.failed_try:

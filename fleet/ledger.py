@@ -10,7 +10,15 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import TypeVar
 from zoneinfo import ZoneInfo
 
-from fleet.contracts.guard import Claim, GiveBackRequest, Ledger, Take, TakeResult
+from fleet.contracts.guard import (
+    Claim,
+    GiveBackRequest,
+    Ledger,
+    Reset,
+    ResetRequest,
+    Take,
+    TakeResult,
+)
 from fleet.durations import show
 from fleet.policy import Budget, DailyBudget
 
@@ -19,6 +27,7 @@ MEMORY = timedelta(days=8)
 #: More takes than any budget allows (100) are kept, so that dropping the oldest frees none.
 MOST_TAKES = 300
 MOST_RETURNED = 300
+MOST_RESETS = 20
 #: No calendar day anywhere is longer, with an hour or less gained by a change of the clocks.
 LONGEST_DAY = timedelta(hours=26)
 
@@ -44,16 +53,16 @@ def take(state: Kept, request: Claim, now: datetime, server: str = "") -> tuple[
     """Take one restart out of the budget, or say why not and when the next is free."""
     state = pruned(state, now)
     limit = request.budget.limit
-    counted = _counted(state, request, now)
-    left = max(0, limit - len(counted))
+    used = counted(state, request, now)
+    left = max(0, limit - len(used))
     if request.key in state.returned:
         why = f"{request.key} was given back and is spent; a new try asks with a new key"
         return state, TakeResult(granted=False, left=left, why=why)
     if any(taken.key == request.key for taken in state.takes):
         return state, TakeResult(granted=True, left=left)
     if not left:
-        refusal = _refusal(state, request, counted, now)
-        return state.model_copy(update={"refused": state.refused + 1}), refusal
+        refused = refusal(state, request, used, now)
+        return state.model_copy(update={"refused": state.refused + 1}), refused
     if request.heeds_cooldown and state.cooldown_until is not None:
         return state, _cooling(state.cooldown_until, left)
     booked = Take(
@@ -76,6 +85,18 @@ def give_back(state: Kept, request: GiveBackRequest, now: datetime) -> Kept:
     state = _with(state, [taken for taken in state.takes if taken.key != request.key], now)
     returned = [*state.returned, request.key][-MOST_RETURNED:]
     return state.model_copy(update={"returned": returned})
+
+
+def reset(state: Kept, request: ResetRequest, now: datetime) -> Kept:
+    """What was used up or lost until now counts no longer; it stays in the ledger, and so does who
+    said so. A cooldown goes on.
+    """
+    state = pruned(state, now)
+    if any(each.key == request.key for each in state.resets):
+        return state
+    said = Reset(at=now, who=request.who[:200], why=request.why[:300], key=request.key)
+    resets = [*state.resets, said][-MOST_RESETS:]
+    return state.model_copy(update={"lost_at": None, "resets": resets})
 
 
 def with_takes(state: Kept, takes: Iterable[Take], now: datetime, *, lost: bool = False) -> Kept:
@@ -103,7 +124,7 @@ def budget_left(
         day_start=start,
         day_end=end,
     )
-    return max(0, budget.limit - len(_counted(pruned(state, now), request, now)))
+    return max(0, budget.limit - len(counted(pruned(state, now), request, now)))
 
 
 def pruned(state: Kept, now: datetime) -> Kept:
@@ -122,16 +143,20 @@ def _with(state: Kept, takes: Sequence[Take], now: datetime) -> Kept:
 
 def without_cooldown(state: Kept, incident: str, now: datetime) -> Kept:
     """No command of this incident had an effect, so nothing boots that could look hung."""
+    own = [t for t in state.takes if t.incident == incident]
     takes = [
-        t.model_copy(update={"cooldown_until": t.at}) if t.incident == incident else t
+        t.model_copy(update={"cooldown_until": t.at, "explains": t.explains and t is not own[-1]})
+        if t.incident == incident
+        else t
         for t in state.takes
     ]
     return _with(state, takes, now)
 
 
-def _counted(state: Ledger, request: Claim, now: datetime) -> list[datetime]:
+def counted(state: Ledger, request: Claim, now: datetime) -> list[datetime]:
     """When the takes were that count now, oldest first; a lost history counts as the limit."""
-    moments = [taken.at for taken in state.takes]
+    since = max((each.at for each in state.resets), default=None)
+    moments = [taken.at for taken in state.takes if since is None or taken.at > since]
     if state.lost_at is not None:
         moments += [state.lost_at] * request.budget.limit
     if isinstance(request.budget, DailyBudget):
@@ -153,18 +178,17 @@ def _day_start(request: Claim, now: datetime) -> datetime:
     return request.day_start
 
 
-def _refusal(
-    state: Ledger, request: Claim, counted: Sequence[datetime], now: datetime
-) -> TakeResult:
+def refusal(state: Ledger, request: Claim, used: Sequence[datetime], now: datetime) -> TakeResult:
+    """Why nothing is left where these takes count, and when the next one is free."""
     limit = request.budget.limit
-    span = _span(request.budget)
-    why = f"{len(counted)} of {limit} restarts {span} are used"
-    if state.lost_at is not None and state.lost_at in counted:
+    stretch = span(request.budget)
+    why = f"{len(used)} of {limit} restarts {stretch} are used"
+    if state.lost_at is not None and state.lost_at in used:
         why = (
             f"the ledger's history was lost at {state.lost_at:%Y-%m-%d %H:%M:%S} UTC, so all"
-            f" {limit} restarts {span} count as used"
+            f" {limit} restarts {stretch} count as used"
         )
-    next_at = _next_at(request, counted, now) if limit else None
+    next_at = _next_at(request, used, now) if limit else None
     return TakeResult(granted=False, left=0, why=why, next_at=next_at)
 
 
@@ -173,7 +197,8 @@ def _cooling(until: datetime, left: int) -> TakeResult:
     return TakeResult(granted=False, left=left, why=why, next_at=until, cooling_until=until)
 
 
-def _span(budget: Budget) -> str:
+def span(budget: Budget) -> str:
+    """The stretch of time that a budget is for, in words."""
     if isinstance(budget, DailyBudget):
         return f"a day in {budget.per_day_in}"
     return f"in {show(budget.window)}"

@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 from worker.commands import (
     apply,
     audit,
+    budget,
     drill,
     incident,
     incidents,
@@ -131,6 +132,7 @@ app.command("snooze", rich_help_panel=_ACT)(operator.snooze)
 app.command("approve", rich_help_panel=_ACT)(operator.approve)
 app.command("restart", rich_help_panel=_ACT)(operator.restart)
 app.command("drill", rich_help_panel=_ACT)(drill.drill)
+app.add_typer(budget.app, name="budget", rich_help_panel=_ACT)
 app.command("pause", rich_help_panel=_ACT)(pause.pause)
 app.command("resume", rich_help_panel=_ACT)(pause.resume)
 

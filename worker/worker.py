@@ -97,6 +97,7 @@ def build_worker(
             storms.release_slot,
             storms.report_share,
             storms.look_at_slots,
+            guards.report_starts,
             ScheduleActivities(client).reconcile,
             RecordActivities(client).keep_readings,
             ReportActivities(client).report,

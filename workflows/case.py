@@ -34,6 +34,8 @@ class Case:
         self.engines = Engines(request.server, book, orders, hands)
         self.beat: datetime | None = book.incident.beat if book.incident else None
         self.stand_back: Callable[[], Awaitable[None]] = _hold_nothing
+        #: The last process that the host showed, and the one that steady itself started, by name.
+        self.process = self.ours = ""
         self._carried = request.carried is not None
         self._causes: set[str] = set()
 
@@ -148,6 +150,16 @@ class Case:
         book.note(f"{severity}: {title}")
         if severity is Severity.PAGE:
             book.pages = [*book.pages, cause]
+
+    async def tell_all(self, message: AlertMessage) -> None:
+        """Alert people of what is no part of the incident, under a name of its own.
+
+        Raises:
+            FailureError: the alert could not be started.
+        """
+        message = message.model_copy(update={"workflow_id": workflow.info().workflow_id})
+        if await raise_alert(message):
+            self.book.note(f"{message.severity}: {message.title}")
 
 
 async def _hold_nothing() -> None:

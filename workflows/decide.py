@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.case import Case, poll
     from workflows.cure import Facts
     from workflows.hands import HostTrouble
+    from workflows.strangers import Strangers
 
 #: Nothing was seen of the server, so nothing speaks against what was seen before.
 _UNSEEN = frozenset({Verdict.MISSING, Verdict.UNREADABLE})
@@ -45,6 +46,7 @@ class Decide:
         self._case, self._book, self._orders = case, case.book, case.orders
         self._seen: HostState | None = None
         self._waited_for = ""
+        self.strangers = Strangers(case)
         self._blind_since: datetime | None = None
         self._ask_until: datetime | None = None
 
@@ -57,6 +59,7 @@ class Decide:
         except HostTrouble as problem:
             self._book.note(f"the host could not be asked: {problem}")
             return
+        self.strangers.first_seen(self._seen)
         self._book.note(f"on the host it is {self._seen.status}, started {_when(self._seen)}")
 
     async def spec(self) -> tuple[PresentPolicy, ServerSpec]:
@@ -173,6 +176,9 @@ class Decide:
             raise Ended(Decision.end(Outcome.ALERT_ONLY, "no restart is configured"))
         facts = Facts(asked, present, spec, step, reading, host)
         decision = by_host(host, present, reading, self._standing())
+        strange = await self.strangers.are_at_work(host, present, spec)
+        if decision is None and strange and not self._orders.by_hand:
+            decision = Decision(Next.BOOTING, "somebody else restarted it: it may still be loading")
         return decision or Decision(Next.RESTART, "still true"), facts
 
     async def booting(self, facts: Facts, why: str) -> None:

@@ -68,6 +68,8 @@ class Ending:
             rung=book.incident.rung,
             retry_delays=list(policy.retry_delays),
             told=self._case.causes,
+            process=self._case.process,
+            is_ours=self._case.process == self._case.ours,
         )
         try:
             result = await self._case.hands.close(request)

@@ -167,15 +167,18 @@ class FleetWorkflow:
         fleet = self._fleet()
         names = members(fleet.servers, request.shard, _shards(fleet))
         pauses = {name: self._pause_of(name) for name in names}
+        specs = [fleet.spec(name) for name in names]
+        guarded = {spec.name: self._guarded(spec) for spec in specs}
         return ShardSlice(
             version=self._state.version,
             interval=fleet.fleet.sweep_every,
             probe_every=fleet.fleet.probe_every,
-            specs=[fleet.spec(name) for name in names],
+            specs=specs,
             paused={name: pause for name, pause in pauses.items() if pause is not None},
             search_attributes=self._state.search_attributes,
             storm=self.storm(),
             keep_for=fleet.fleet.keep_readings,
+            machines={name: each for name, each in guarded.items() if each is not None},
         )
 
     @workflow.query(name=FleetQuery.ALERTS)

@@ -14,7 +14,7 @@ from temporalio.common import RawValue
 with workflow.unsafe.imports_passed_through():
     from pydantic import ValidationError
 
-    from fleet import guard
+    from fleet import foreign, guard
     from fleet.contracts.guard import (
         CloseRequest,
         CloseResult,
@@ -29,6 +29,9 @@ with workflow.unsafe.imports_passed_through():
         OpenRequest,
         OpenResult,
         Recovery,
+        ResetRequest,
+        StartRequest,
+        StartResult,
         TakeRequest,
         TakeResult,
     )
@@ -110,6 +113,24 @@ class ServerGuard:
     @inherit.validator
     def _may_inherit(self, request: InheritRequest) -> None:
         self._is_mine(request.server)
+
+    @workflow.update(name=GuardUpdate.STARTED)
+    def started(self, request: StartRequest) -> StartResult:
+        return self._answer(foreign.started, request)
+
+    @started.validator
+    def _may_have_started(self, request: StartRequest) -> None:
+        self._is_mine(request.server)
+        check_key(request.process)
+
+    @workflow.update(name=GuardUpdate.RESET)
+    def reset(self, request: ResetRequest) -> None:
+        self._answer(guard.reset, request)
+
+    @reset.validator
+    def _may_reset(self, request: ResetRequest) -> None:
+        self._is_mine(request.server)
+        check_key(request.key)
 
     @workflow.signal(name=GuardSignal.RECOVERED)
     def recovered(self, *words: Any) -> None:

@@ -28,6 +28,9 @@ with workflow.unsafe.imports_passed_through():
         GiveBackRequest,
         OpenRequest,
         OpenResult,
+        StartBatch,
+        StartRequest,
+        StartResult,
         TakeRequest,
         TakeResult,
     )
@@ -166,6 +169,13 @@ class Hands:
             request,
             f"take one restart from the budget of {self._server}",
         )
+
+    async def started(self, request: StartRequest) -> StartResult:
+        """Tell the guard of a process that this incident did not see before."""
+        result = await self._book(
+            GuardActivities.report_starts, StartBatch(starts=[request]), "who started this process?"
+        )
+        return result.answers.get(self._server, StartResult())
 
     async def give_back(self, request: GiveBackRequest) -> None:
         await self._book(

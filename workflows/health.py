@@ -28,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet.shares import digest, news
     from fleet.sweep import Judgement, is_too_old, judge_shard, with_unsent
     from workflows.alerting import raise_alert
+    from workflows.starts import book_starts
 
 
 @workflow.defn(name=HEALTH_SWEEP, failure_exception_types=[Exception])
@@ -55,11 +56,12 @@ class HealthSweep:
         if judgement.reports:
             sent = await self._report(judgement, search_attributes=seen.search_attributes)
             judgement = followed_up(with_unsent(judgement, sent.unsent), sent)
-        for alert in judgement.alerts:
+        result, foreign = await book_starts(seen, before, judgement.result)
+        for alert in [*judgement.alerts, *foreign]:
             await raise_alert(alert)
         if judgement.looks and seen.keep_for is not None:
             await self._keep(request.shard, judgement.looks, seen.keep_for)
-        return judgement.result
+        return result
 
     def _last_result(self) -> SweepResult | None:
         if not workflow.has_last_completion_result():

@@ -3,10 +3,14 @@
 It has no incident and no cooldown: those are the server's. What it decides is in ``fleet.ledger``.
 """
 
+from typing import Any
+
 from temporalio import workflow
 from temporalio.common import RawValue
 
 with workflow.unsafe.imports_passed_through():
+    from pydantic import ValidationError
+
     from fleet import ledger
     from fleet.contracts.guard import (
         GiveBackRequest,
@@ -14,7 +18,10 @@ with workflow.unsafe.imports_passed_through():
         GuardUpdate,
         HostGuardInput,
         HostLedger,
+        HostSignal,
         HostTakeRequest,
+        ResetRequest,
+        Take,
         TakeResult,
     )
     from fleet.contracts.names import HOST_GUARD, host_guard_id
@@ -70,6 +77,33 @@ class HostGuard:
         self._is_mine(request.machine)
         check_key(request.key, of_host=True)
         check_proof(request.proof)
+
+    @workflow.update(name=GuardUpdate.RESET)
+    def reset(self, request: ResetRequest) -> None:
+        self._state = answered(
+            self._state.machine, lambda: ledger.reset(self._state, request, workflow.now())
+        )
+        self._show()
+
+    @reset.validator
+    def _may_reset(self, request: ResetRequest) -> None:
+        self._is_mine(request.machine)
+        check_key(request.key, of_host=True)
+
+    @workflow.signal(name=HostSignal.BOOK)
+    def book(self, *words: Any) -> None:
+        """One ``contracts.guard.Take`` that nobody asked for; anything else changes nothing.
+
+        By a signal, since many come at once where a machine starts anew, and a workflow takes no
+        more than ten updates at a time.
+        """
+        try:
+            taken = Take.model_validate(words[0] if words else None)
+        except ValidationError:
+            workflow.logger.warning("book: a signal that is no take was ignored")
+            return
+        self._state = ledger.with_takes(self._state, [taken], workflow.now())
+        self._show()
 
     def _is_mine(self, machine: str) -> None:
         if machine != self._state.machine:

@@ -67,7 +67,11 @@ def check_proof(proof: str) -> None:
 def facts(state: Ledger) -> list[str]:
     lost = f"- the ledger's history was **lost** at {utc(state.lost_at)}" if state.lost_at else ""
     count = f"- restarts in the ledger, of the last {MEMORY.days} days: {len(state.takes)}"
-    return [f"{lost}: its budget was used up then" if lost else "", count]
+    resets = [
+        f"- **reset** {utc(each.at)} by {plain(each.who)}: {plain(each.why)}"
+        for each in reversed(state.resets)
+    ]
+    return [f"{lost}: its budget was used up then" if lost else "", *resets, count]
 
 
 def rows(state: Ledger) -> list[str]:

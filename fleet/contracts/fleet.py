@@ -128,6 +128,7 @@ class ShardSlice(Message):
     search_attributes: bool = False
     storm: StormTerms | None = None
     keep_for: Duration | None = None
+    machines: dict[str, str] = {}
 
 
 class ReconcileRequest(Message):

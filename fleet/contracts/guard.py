@@ -114,6 +114,7 @@ class Incident(Message):
     hold_mode: Mode | None = None
     told: list[str] = []
     last_close: str = ""
+    process: str = ""
 
 
 class OpenRequest(Message):
@@ -131,6 +132,8 @@ class OpenResult(Message):
 class CloseRequest(Message):
     """How a run of the incident ended. ``recovered`` ends the incident itself.
 
+    ``process`` is the last one that the host showed, and ``is_ours`` whether steady started it.
+
     ``key`` names this ending: the same one sent again is counted once.
     """
 
@@ -145,6 +148,8 @@ class CloseRequest(Message):
     rung: int = 0
     retry_delays: list[Duration] = []
     told: list[str] = []
+    process: str = ""
+    is_ours: bool = False
 
 
 class CloseResult(Message):
@@ -153,8 +158,19 @@ class CloseResult(Message):
     failed_tries: int = 0
 
 
+class Sight(StrEnum):
+    """Who sees a process, each with a name of its own for it."""
+
+    RECORD = "record"
+    HOST = "host"
+
+
 class Take(Message):
-    """A restart in a ledger; ``server`` names whose, in a machine's ledger."""
+    """A restart in a ledger; ``server`` names whose, in a machine's ledger.
+
+    ``seen`` are the names of the process that it started, by sight. One of which it is proved that
+    it had no effect ``explains`` no process.
+    """
 
     key: str
     at: AwareDatetime
@@ -163,6 +179,17 @@ class Take(Message):
     by: str = ""
     why: str = ""
     server: str = ""
+    seen: dict[str, str] = {}
+    explains: bool = True
+
+
+class Reset(Message):
+    """A person's word that what was used up until then counts no longer."""
+
+    at: AwareDatetime
+    who: str
+    why: str
+    key: str = ""
 
 
 class Ledger(Message):
@@ -177,24 +204,76 @@ class Ledger(Message):
     cooldown_until: AwareDatetime | None = None
     lost_at: AwareDatetime | None = None
     refused: int = 0
+    resets: list[Reset] = []
 
 
 class GuardState(Ledger):
     """All that ``guard/<server>`` holds.
 
     ``recovered_at`` is when the last incident ended: what was observed before it founds none with
-    the same start.
+    the same start. ``foreign_told`` is the start by somebody else of which people heard last.
     """
 
     server: str
     incident: Incident | None = None
     recovered_at: AwareDatetime | None = None
+    foreign_told: Take | None = None
 
 
 class HostLedger(Ledger):
     """All that ``host-guard/<machine>`` holds."""
 
     machine: str
+
+
+class StartRequest(Message):
+    """A process of a server that is another than the one that this sight saw before.
+
+    ``ours`` is the name of the one that steady's own newest restart started, where it was seen.
+    ``quiet``: it counts, and nobody is told. ``machine`` is "" where that has no guard.
+    """
+
+    server: str
+    machine: str = ""
+    sight: Sight
+    process: str
+    ours: str = ""
+    cooldown: Duration
+    quiet: bool = False
+    why: str = ""
+
+
+class StartResult(Message):
+    """``take`` is the booking of a start by somebody else; none where steady ordered it.
+
+    ``tell``: people hear of this one. ``count`` such were booked in the last 24 h.
+    """
+
+    take: Take | None = None
+    tell: bool = False
+    count: int = 0
+    cooldown_until: AwareDatetime | None = None
+
+
+class StartBatch(Message):
+    starts: list[StartRequest]
+
+
+class StartBatchResult(Message):
+    """``unsent`` are the servers whose guards could not be asked."""
+
+    answers: dict[str, StartResult] = {}
+    unsent: list[str] = []
+
+
+class ResetRequest(Message):
+    """``machine`` is "" where the server's own ledger is meant."""
+
+    server: str
+    machine: str = ""
+    who: str
+    why: str
+    key: str
 
 
 class InheritRequest(Message):
@@ -229,6 +308,14 @@ class GuardUpdate(StrEnum):
     GIVE_BACK = "give_back"
     CLOSE = "close"
     INHERIT = "inherit"
+    STARTED = "started"
+    RESET = "reset"
+
+
+class HostSignal(StrEnum):
+    """``BOOK`` brings a ``Take`` that was not asked for: a start by somebody else."""
+
+    BOOK = "book"
 
 
 class GuardInput(Message):

@@ -21,6 +21,8 @@ class SweepReadings(Message):
     ``follows_up``: whoever read it expects the sweep to remind people, and to say what is over.
     ``unmanaged`` are the servers for which no restart is configured.
     ``keep_for``: for how long readings that were bad are kept; none are where it is none.
+    ``guarded`` are the servers that steady may restart, with their machines ("" for one that has no
+    guard yet): a start of another process of theirs is of interest.
     """
 
     interval: Duration
@@ -34,6 +36,7 @@ class SweepReadings(Message):
     unmanaged: list[str] = []
     storm: StormTerms | None = None
     keep_for: Duration | None = None
+    guarded: dict[str, str] = {}
 
 
 class ProbeReadings(Message):

@@ -28,6 +28,7 @@ from temporalio.worker import Worker
 
 from activities.record import RecordActivities
 from activities.storms import STORM_GUARD_UNREACHABLE
+from activities.guards import GuardActivities
 from fleet.contracts.alerts import AlertMessage
 from fleet.contracts.fleet import Pause, StormTerms
 from fleet.contracts.names import HEALTH_SWEEP, health_id
@@ -45,8 +46,10 @@ from fleet.policy import Policy
 from fleet.readings import Reading, WorkState, missing
 from tests.parts.people import People
 from workflows.alert import Alert
+from workflows.guard import ServerGuard
 from workflows.health import HealthSweep
 from workflows.record import ReadingRecord
+from workflows.host_guard import HostGuard
 
 T0 = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 EVERY = timedelta(seconds=30)
@@ -87,6 +90,8 @@ class Shard:
         self.shares: list[ShareReport] = []
         self.keep_for: timedelta | None = None
         self.record_fails = False
+        #: With its machine where steady may restart the server: starts of its process are booked.
+        self.guarded: dict[str, str] = {}
         self.looks: list[Reading | Exception] = []
         self.takes = timedelta(0)
         self.reports: list[Report] = []
@@ -143,6 +148,7 @@ class Shard:
             follows_up=self.follows_up,
             storm=self.storm,
             keep_for=self.keep_for,
+            guarded=self.guarded,
         )
 
     @activity.defn
@@ -170,9 +176,10 @@ class Shard:
         return Worker(
             self.client,
             task_queue=self.queue,
-            workflows=[HealthSweep, Alert, ReadingRecord],
+            workflows=[HealthSweep, Alert, ReadingRecord, ServerGuard, HostGuard],
             activities=[
                 *(self.read_shard, self.report, self.report_share, self.keep_readings),
+                GuardActivities(self.client).report_starts,
                 *self.people.activities,
             ],
         )

@@ -69,6 +69,7 @@ def world(env: WorkflowEnvironment, monkeypatch: pytest.MonkeyPatch) -> Enter:
                 guards.take_budget,
                 guards.give_back,
                 guards.close_incident,
+                guards.report_starts,
             ],
         )
         async with worker:

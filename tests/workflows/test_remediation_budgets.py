@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.ledgers import GUARD_UNREACHABLE, GuardReader, Ledgers
 from fleet.contracts.guard import GuardUpdate, HostGuardInput, Take, TakeRequest
-from fleet.contracts.host import HostErrorType
+from fleet.contracts.host import Effect, HostErrorType
 from fleet.contracts.names import HOST_GUARD, TASK_QUEUE, guard_id, host_guard_id
 from fleet.contracts.remediation import Outcome
 from fleet.policy import HostBudget
@@ -132,3 +132,94 @@ async def test_a_guard_that_can_never_be_asked_grants_nothing_and_pages(
         assert status.outcome is Outcome.INTERNAL_ERROR
         assert w.restarts == []
         assert w.pages == ["internal_error"]
+
+
+class TestAnotherRestarter:
+    async def test_a_start_that_the_last_look_finds_is_booked_told_once_and_waited_for(
+        self, world: Enter
+    ) -> None:
+        async with world() as w:
+            await on_a_machine(w, limit=9)
+
+            def restart() -> None:
+                w.generation += 1
+
+            w.before("collect_evidence", restart)
+            began = await w.now()
+            status = await w.end(await w.report())
+            guard = await GuardReader(w.env.client).state(w.server)
+
+            assert status.outcome is Outcome.RESOLVED
+            assert guard is not None
+            assert [taken.by for taken in guard.takes] == ["foreign", "steady"]
+            assert await left_in(w) == (2, 2)
+            assert w.causes.count("foreign_restart") == 1
+            assert w.pages == []
+            assert w.restarts[0] - began >= w.policy.load_limit
+
+    async def test_the_process_that_steady_started_is_its_own_also_where_it_did_not_help(
+        self, world: Enter
+    ) -> None:
+        async with world() as w:
+            w.cure_works = False
+            began = await w.now()
+            w.recovers_at = began + timedelta(hours=5)
+            await w.end(await w.report())
+            guard = await GuardReader(w.env.client).state(w.server)
+
+            assert guard is not None
+            assert [taken.by for taken in guard.takes] == ["steady"] * 3
+            assert "foreign_restart" not in w.causes
+
+    async def test_a_restart_whose_connection_was_lost_is_its_own_when_it_is_settled_later(
+        self, world: Enter
+    ) -> None:
+        """The command takes effect only after this run has given the host up, and ended."""
+        async with world() as w:
+            w.effect, w.takes_effect = Effect.UNKNOWN, False
+            first = await w.end(await w.report())
+            w.generation += 1
+            w.effect, w.takes_effect = Effect.DONE, True
+            await w.env.sleep(w.policy.cooldown)
+            second = await w.end(await w.report(key="sweep-2"))
+            guard = await GuardReader(w.env.client).state(w.server)
+
+            assert first.outcome is Outcome.RESTART_FAILED
+            assert second.outcome is Outcome.RESOLVED
+            assert guard is not None
+            assert {taken.by for taken in guard.takes} == {"steady"}
+            assert "foreign_restart" not in w.causes
+
+    async def test_a_start_between_two_runs_of_an_incident_is_foreign(self, world: Enter) -> None:
+        async with world() as w:
+
+            def cut() -> None:
+                w.unreachable = True
+
+            w.before("restart_server", cut)
+            first = await w.end(await w.report())
+            w.unreachable = False
+            w.generation += 1
+            await w.env.sleep(MINUTE)
+            await w.end(await w.report(key="sweep-2"))
+            guard = await GuardReader(w.env.client).state(w.server)
+
+            assert first.outcome is Outcome.RESTART_FAILED
+            assert guard is not None
+            assert [taken.by for taken in guard.takes] == ["foreign", "steady"]
+
+    async def test_nobody_is_told_of_a_start_while_the_server_may_be_off(
+        self, world: Enter
+    ) -> None:
+        async with world(PROMPT.model_copy(update={"expected_off": True})) as w:
+
+            def restart() -> None:
+                w.generation += 1
+
+            w.before("collect_evidence", restart)
+            await w.end(await w.report())
+            guard = await GuardReader(w.env.client).state(w.server)
+
+            assert guard is not None
+            assert [taken.by for taken in guard.takes] == ["foreign", "steady"]
+            assert "foreign_restart" not in w.causes
