@@ -26,9 +26,9 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
+from activities.guards import GuardActivities
 from activities.record import RecordActivities
 from activities.storms import STORM_GUARD_UNREACHABLE
-from activities.guards import GuardActivities
 from fleet.contracts.alerts import AlertMessage
 from fleet.contracts.fleet import Pause, StormTerms
 from fleet.contracts.names import HEALTH_SWEEP, health_id
@@ -48,8 +48,8 @@ from tests.parts.people import People
 from workflows.alert import Alert
 from workflows.guard import ServerGuard
 from workflows.health import HealthSweep
-from workflows.record import ReadingRecord
 from workflows.host_guard import HostGuard
+from workflows.record import ReadingRecord
 
 T0 = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 EVERY = timedelta(seconds=30)
