@@ -5,7 +5,7 @@ from datetime import timedelta
 from fleet.contracts.drill import DrillOutcome, DrillPhase, DrillStatus, Expected
 from fleet.contracts.names import remediation_id
 from fleet.details import code, link, page, plain, utc
-from fleet.durations import brief, show
+from fleet.durations import brief
 from fleet.policy import Policy
 
 #: What a person should make of an outcome.
@@ -57,8 +57,8 @@ def in_words(status: DrillStatus) -> str:
 def promise(policy: Policy, goal: Expected | None) -> str:
     """What a person confirms, in one sentence."""
     times = (
-        f" It should be found within {show(goal.found)}, restarted within {show(goal.restarted)}"
-        f" and healthy within {show(goal.healed)}."
+        f" It should be found within {brief(goal.found)}, restarted within"
+        f" {brief(goal.restarted)} and healthy within {brief(goal.healed)}."
         if goal is not None
         else ""
     )

@@ -76,8 +76,12 @@ async def _change(
 
 
 def _kill(engine: Engine, containers: Sequence[Container], options: dict[str, str]) -> Answer:
-    """Of the signals only the two that freeze and thaw."""
-    carry_out = {"STOP": engine.stop_in_its_tracks, "CONT": engine.thaw}
+    """Of the signals only those that freeze and thaw; USR1 freezes the engine of a model server."""
+    carry_out = {
+        "STOP": engine.stop_in_its_tracks,
+        "USR1": engine.freeze,
+        "CONT": engine.thaw,
+    }
     word = (options.get("--signal") or "KILL").removeprefix("SIG")
     if word not in carry_out:
         return Answer(err=f"Error response from daemon: no such signal here: {word}\n", status=1)

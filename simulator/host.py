@@ -11,6 +11,7 @@ from pathlib import Path
 
 import asyncssh
 
+from simulator import vllm
 from simulator.docker import Answer, run_docker
 from simulator.engine import Engine, Options
 
@@ -32,6 +33,14 @@ class SimHost:
     def restarts(self) -> dict[str, int]:
         """How many restarts each container has really had since the host came up."""
         return {one.options.name: one.restarts for one in self.engine.containers}
+
+    def requests(self) -> dict[str, int]:
+        """How many requests for tokens each model server has really received, over its restarts."""
+        return {
+            one.options.name: _asked(one.log)
+            for one in self.engine.containers
+            if isinstance(one.options, vllm.Options)
+        }
 
 
 @asynccontextmanager
@@ -58,6 +67,11 @@ async def sim_host(
     finally:
         server.close()
         await engine.close()
+
+
+def _asked(log: Path) -> int:
+    lines = log.read_text(errors="replace").splitlines()
+    return sum(line.startswith(vllm.ASKED) for line in lines)
 
 
 def _key(path: Path) -> asyncssh.SSHKey:

@@ -31,6 +31,9 @@ _LARGEST_BODY = 4_000_000
 _HEAD_WITHIN = 10.0
 _CHARACTERS_A_TOKEN = 4
 
+#: How the line of the log begins that a request for tokens leaves; the log outlives a restart.
+ASKED = "asked for"
+
 _KINDS = {
     "/v1/completions": "completion",
     "/v1/chat/completions": "chat",
@@ -152,6 +155,7 @@ class SimVllm:
             return _json(200, self._control(url.path.removeprefix("/sim"), parse_qs(url.query)))
         if method == "POST" and url.path in _KINDS:
             self._state.asked[_KINDS[url.path]] += 1
+            _say(f"{ASKED} {_KINDS[url.path]}")
             return await self._generate(json.loads(body), headers, reader)
         return self._plain(url.path)
 

@@ -9,6 +9,7 @@ from simulator.engine import Engine
 @dataclass(frozen=True)
 class Weather:
     """Names of containers: one freezes, one recovers by itself, one is broken until it is mended.
+    ``engines`` are model servers, which freeze one after the other.
 
     ``calm`` is the pause between two faults in seconds, ``blip`` how long the one that recovers
     hangs, ``mended_after`` how long it takes somebody to mend the broken one.
@@ -17,6 +18,7 @@ class Weather:
     freezes: str
     recovers: str
     broken: str
+    engines: tuple[str, ...] = ()
     calm: float = 45.0
     blip: float = 8.0
     mended_after: float = 150.0
@@ -28,6 +30,9 @@ class Weather:
             engine.freeze(self.freezes)
             await asyncio.sleep(self.calm)
             await self._blip(engine)
+            for name in self.engines:
+                await asyncio.sleep(self.calm)
+                engine.freeze(name)
             await asyncio.sleep(self.calm)
             await self._break(engine)
 

@@ -265,9 +265,10 @@ async def _drilled(
             task_queue=TASK_QUEUE,
         )
         await tell(world)
-        handle = client.get_workflow_handle(drill_id(world.server), result_type=DrillStatus)
-        status: DrillStatus = await handle.result()
-        return status
+        handle: WorkflowHandle[Any, DrillStatus] = client.get_workflow_handle(
+            drill_id(world.server), result_type=DrillStatus
+        )
+        return await handle.result()
 
 
 # --- sweeps, alerts, the fleet -------------------------------------------------------------------

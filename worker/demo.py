@@ -14,18 +14,30 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from temporalio.client import Client
 
 from fleet.contracts.alerts import Severity
 from fleet.contracts.fleet import ApplyRequest
-from fleet.contracts.remediation import Phase, RemediationStatus
+from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
 from simulator.host import SimHost, sim_host
 from simulator.inbox import Inbox, inbox
 from worker.apply import apply_fleet
 from worker.connection import connect
-from worker.demo_fleet import BRISK, BROKEN, FREEZES, NAMES, RECOVERS, demo_fleet, simulated_workers
+from worker.demo_fleet import (
+    BRISK,
+    BROKEN,
+    FREEZES,
+    FREEZING_ENGINE,
+    IDLE_ENGINE,
+    NAMES,
+    RECOVERS,
+    demo_fleet,
+    engine_ports,
+    simulated_servers,
+)
 from worker.embedded import embedded_temporal, embedded_valkey
 from worker.errors import SetupError
 from worker.logs import set_up_logging
@@ -36,7 +48,7 @@ from worker.story import EXPECTED, ServerEnd, Told, untrue
 from worker.worker import SETTLE_SECONDS, build_worker
 
 _STORY_WITHIN = 42.0
-_LOOK_EVERY = 0.25
+_LOOK_EVERY = 0.5
 _DELIVERED_WITHIN = 3.0
 
 
@@ -68,13 +80,17 @@ def _print(ends: list[ServerEnd], as_json: bool) -> None:
 
 
 def table(ends: list[ServerEnd]) -> Table:
-    shown = Table("server", "verdict", "found after", "restarts", "pages", "outcome")
+    columns = ("server", "verdict", "found", "asked", "restarts", "pages", "outcome")
+    shown = Table(
+        *columns, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0)
+    )
     for end in ends:
         after = f"{end.detect_s:.1f} s" if end.detect_s is not None else "-"
         shown.add_row(
             end.server,
             str(end.verdict or "-"),
             after,
+            str(end.requests) if end.requests is not None else "-",
             str(end.restarts),
             str(end.pages),
             str(end.outcome or "-"),
@@ -127,11 +143,12 @@ async def _stage(folder: Path, began: float) -> AsyncIterator[_Stage]:
         box = await enter(inbox())
         webhook = state / "webhook"
         webhook.write_text(box.url)
-        host = await enter(sim_host(state / "host", simulated_workers(store)))
+        ports = engine_ports(state)
+        host = await enter(sim_host(state / "host", simulated_servers(store, ports)))
         settings = Settings(state_dir=state, embedded_store=store)
         client = await connect(settings, address=temporal.address)
         await enter(build_worker(client, settings))
-        fleet = demo_fleet(host, BRISK, webhook)
+        fleet = demo_fleet(host, BRISK, webhook, ports)
         await apply_fleet(
             client, ApplyRequest(fleet=fleet, who="steady demo", search_attributes=True)
         )
@@ -159,18 +176,20 @@ async def _play(stage: _Stage) -> None:
             await asyncio.sleep(_LOOK_EVERY)
 
     await until(_all_seen)
-    stage.say("all four servers work")
+    stage.say("all seven servers work")
     stage.host.engine.cure_fails(BROKEN)
-    _freeze(stage, BROKEN)
-    await asyncio.sleep(1)
-    _freeze(stage, RECOVERS)
+    for name in (BROKEN, IDLE_ENGINE, RECOVERS, FREEZING_ENGINE, FREEZES):
+        _freeze(stage, name)
     await until(lambda seen: _phase(seen, RECOVERS) is Phase.PERSISTING)
     stage.host.engine.thaw(RECOVERS)
     stage.say(f"{RECOVERS} was found hung, and works again by itself")
-    await until(lambda seen: _incident(seen.closed, RECOVERS) is not None)
-    _freeze(stage, FREEZES)
     await until(lambda seen: _incident(seen.closed, FREEZES) is not None)
     stage.say(f"{FREEZES} was restarted, and is healthy")
+    await until(lambda seen: _incident(seen.closed, FREEZING_ENGINE) is not None)
+    stage.say(f"{FREEZING_ENGINE} was restarted, and is healthy")
+    await until(lambda seen: _incident(seen.closed, IDLE_ENGINE) is not None)
+    stage.say(f"{IDLE_ENGINE} was found by a probe, restarted, and is healthy")
+    await until(lambda seen: _incident(seen.closed, RECOVERS) is not None)
     await until(lambda seen: _phase(seen, BROKEN) is Phase.ESCALATED)
     stage.say(f"{BROKEN} waits for a person")
     await _deliveries(stage)
@@ -201,16 +220,25 @@ def _phase(seen: Snapshot, server: str) -> Phase | None:
 
 
 def _incident(among: list[RemediationStatus], server: str) -> RemediationStatus | None:
-    return next((status for status in among if status.server == server), None)
+    """The newest that was more than a suspicion."""
+    return next((each for each in _incidents(among) if each.server == server), None)
+
+
+def _incidents(among: list[RemediationStatus]) -> list[RemediationStatus]:
+    return [status for status in among if status.outcome is not Outcome.NOT_CONFIRMED]
 
 
 def _ends(stage: _Stage) -> list[ServerEnd]:
     if stage.last is None:
         return []
-    pages, restarts = stage.pages(), stage.host.restarts()
+    pages, restarts, requests = stage.pages(), stage.host.restarts(), stage.host.requests()
     return [
         _end(stage, stage.last, name).model_copy(
-            update={"restarts": restarts[name], "pages": len(pages[name])}
+            update={
+                "restarts": restarts[name],
+                "pages": len(pages[name]),
+                "requests": requests.get(name),
+            }
         )
         for name in NAMES
     ]
@@ -233,4 +261,4 @@ def _end(stage: _Stage, seen: Snapshot, server: str) -> ServerEnd:
 
 def _told(stage: _Stage) -> Told:
     runs = [*stage.last.open, *stage.last.closed] if stage.last is not None else []
-    return Told(pages=stage.pages(), incidents=Counter(status.server for status in runs))
+    return Told(pages=stage.pages(), incidents=Counter(each.server for each in _incidents(runs)))

@@ -18,7 +18,17 @@ from simulator.weather import Weather
 from worker.apply import apply_fleet, with_ui
 from worker.attributes import Attributes, register_search_attributes
 from worker.connection import connect, named_address
-from worker.demo_fleet import BROKEN, CALM, FREEZES, RECOVERS, demo_fleet, simulated_workers
+from worker.demo_fleet import (
+    BROKEN,
+    CALM,
+    FREEZES,
+    FREEZING_ENGINE,
+    IDLE_ENGINE,
+    RECOVERS,
+    demo_fleet,
+    engine_ports,
+    simulated_servers,
+)
 from worker.embedded import embedded_temporal, embedded_valkey
 from worker.settings import Settings
 from worker.state import owned, port_for
@@ -100,14 +110,15 @@ def needs_store(fleet: Fleet) -> bool:
 
 @asynccontextmanager
 async def _demonstration(state: Path, store: str, box: Inbox) -> AsyncIterator[Fleet]:
-    workers = simulated_workers(store)
+    ports = engine_ports(state)
+    servers = simulated_servers(store, ports)
     port = port_for(state, "simulated_ssh", None)
     webhook = state / "webhook"
     webhook.write_text(box.url)
-    async with sim_host(state / "simulator", workers, port=port) as host:
+    async with sim_host(state / "simulator", servers, port=port) as host:
         weather = asyncio.create_task(_blow(host.engine))
         try:
-            yield demo_fleet(host, CALM, webhook)
+            yield demo_fleet(host, CALM, webhook, ports)
         finally:
             weather.cancel()
             with suppress(asyncio.CancelledError):
@@ -115,4 +126,5 @@ async def _demonstration(state: Path, store: str, box: Inbox) -> AsyncIterator[F
 
 
 async def _blow(engine: Engine) -> None:
-    await Weather(freezes=FREEZES, recovers=RECOVERS, broken=BROKEN).blow(engine)
+    weather = Weather(FREEZES, RECOVERS, BROKEN, engines=(FREEZING_ENGINE, IDLE_ENGINE))
+    await weather.blow(engine)

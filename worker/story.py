@@ -7,7 +7,16 @@ from pydantic import BaseModel, ConfigDict
 
 from fleet.contracts.remediation import Outcome
 from fleet.verdicts import Verdict
-from worker.demo_fleet import BRISK, BROKEN, FREEZES, HEALTHY, RECOVERS
+from worker.demo_fleet import (
+    BRISK,
+    BROKEN,
+    BUSY_ENGINE,
+    FREEZES,
+    FREEZING_ENGINE,
+    HEALTHY,
+    IDLE_ENGINE,
+    RECOVERS,
+)
 
 
 class ServerEnd(BaseModel):
@@ -15,7 +24,8 @@ class ServerEnd(BaseModel):
 
     ``verdict`` is the one that its incident was about, else the last one. ``detect_s`` are the
     seconds from the fault to the remediation's first step. ``restarts`` are those that the host
-    carried out, ``pages`` those that were delivered.
+    carried out, ``pages`` those that were delivered, ``requests`` those for tokens that a model
+    server received; none of a worker.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -25,18 +35,23 @@ class ServerEnd(BaseModel):
     detect_s: float | None = None
     restarts: int = 0
     pages: int = 0
+    requests: int | None = None
     outcome: Outcome | None = None
 
 
 @dataclass(frozen=True)
 class Expected:
-    """``incidents`` is how often a remediation of the server was started."""
+    """``incidents`` is how often a remediation of the server went beyond a suspicion, ``requests``
+    how many a model server may have received: at least, and at most.
+    """
 
     story: str
     outcome: Outcome | None
+    verdict: Verdict | None = None
     restarts: int = 0
     incidents: int = 1
     pages: frozenset[str] = field(default_factory=frozenset)
+    requests: tuple[int, int] | None = None
 
 
 EXPECTED: dict[str, Expected] = {
@@ -53,12 +68,34 @@ EXPECTED: dict[str, Expected] = {
         restarts=BRISK.budget,
         pages=frozenset({"not_recovered", "budget_exhausted"}),
     ),
+    BUSY_ENGINE: Expected(
+        "is busy all the time and answers nobody in time: never touched, never asked",
+        None,
+        incidents=0,
+        requests=(0, 0),
+    ),
+    FREEZING_ENGINE: Expected(
+        "freezes under load: one request confirms it, one restart heals it",
+        Outcome.RESOLVED,
+        Verdict.STUCK,
+        restarts=1,
+        requests=(1, 1),
+    ),
+    IDLE_ENGINE: Expected(
+        "freezes while idle, which shows nowhere: a probe finds it, one restart heals it",
+        Outcome.RESOLVED,
+        Verdict.UNRESPONSIVE,
+        restarts=1,
+        requests=(2, 60),
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Told:
-    """``pages``: the causes that were delivered as pages. ``incidents``: remediations started."""
+    """``pages``: the causes that were delivered as pages. ``incidents``: remediations that were
+    more than a suspicion.
+    """
 
     pages: Mapping[str, list[str]]
     incidents: Mapping[str, int]
@@ -86,5 +123,15 @@ def _differences(end: ServerEnd, expected: Expected, told: Told) -> Iterator[str
     pages = sorted(told.pages.get(end.server, []))
     if pages != sorted(expected.pages):
         yield f"the pages delivered are {pages}, not {sorted(expected.pages)}"
+    if expected.verdict is not None and end.verdict is not expected.verdict:
+        yield f"it was found {end.verdict}, not {expected.verdict}"
+    if expected.requests is not None:
+        yield from _asked(end.requests, *expected.requests)
     if expected.incidents and end.detect_s is None:
         yield "its fault was never detected"
+
+
+def _asked(requests: int | None, least: int, most: int) -> Iterator[str]:
+    if requests is None or not least <= requests <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
+        yield f"it received {requests} requests, not {wanted}"

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from redis.asyncio import Redis
 
@@ -22,9 +23,11 @@ from fleet.freezing import freeze_argv, thaw_argv
 from fleet.host_replies import container_state
 from fleet.hosts import container_argv, restart_argv
 from fleet.policy import Policy
+from simulator import vllm
 from simulator.heartbeat import Options
 from simulator.host import SimHost, sim_host
 from simulator.weather import Weather
+from tests.parts.ports import free_port
 from worker.children import command_line
 from worker.embedded import embedded_valkey
 
@@ -235,9 +238,9 @@ async def test_a_frozen_one_comes_up_frozen_when_the_host_does(tmp_path: Path, s
 async def test_the_weather_brings_each_fault_and_mends_what_it_broke(
     tmp_path: Path, store: str
 ) -> None:
-    names = ("gpu-a", "gpu-b", "gpu-c")
+    names = ("gpu-a", "gpu-b", "gpu-c", "gpu-d")
     options = [Options(url=store, key=name, name=name, boot=0.1) for name in names]
-    weather = Weather(*names, calm=0.7, blip=0.5, mended_after=1)
+    weather = Weather(*names[:3], engines=("gpu-d",), calm=0.7, blip=0.5, mended_after=1)
     async with sim_host(tmp_path / "host", options) as host:
         blowing = asyncio.create_task(weather.blow(host.engine))
         frozen: set[str] = set()
@@ -246,7 +249,33 @@ async def test_the_weather_brings_each_fault_and_mends_what_it_broke(
             await asyncio.sleep(0.05)
         blowing.cancel()
         assert frozen == set(names)
-        assert [one.options.name for one in host.engine.containers if one.is_frozen] == ["gpu-a"]
+        assert [one.options.name for one in host.engine.containers if one.is_frozen] == [
+            "gpu-a",
+            "gpu-d",
+        ]
+
+
+async def test_what_a_model_server_was_asked_is_counted_over_its_restarts(tmp_path: Path) -> None:
+    server = vllm.Options(name="vllm", port=free_port(), boot=0)
+    async with sim_host(tmp_path / "host", [server]) as host, httpx.AsyncClient() as client:
+        for asked in (1, 2):
+            await _complete(client, server)
+            assert host.requests() == {"vllm": asked}
+            await host.engine.restart("vllm", 5)
+        assert host.restarts() == {"vllm": 2}
+
+
+async def _complete(client: httpx.AsyncClient, server: vllm.Options) -> None:
+    body = {"model": server.model, "prompt": "hi", "max_tokens": 1}
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                url = f"http://127.0.0.1:{server.port}/v1/completions"
+                assert (await client.post(url, json=body)).status_code == 200
+            except httpx.TransportError:
+                await asyncio.sleep(0.1)
+            else:
+                return
 
 
 async def test_no_process_outlives_the_host(tmp_path: Path, store: str) -> None:

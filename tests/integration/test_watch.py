@@ -33,17 +33,17 @@ from worker.demo_fleet import (
     BROKEN,
     FREEZES,
     HEALTHY,
-    NAMES,
     RECOVERS,
+    WORKERS,
     Pace,
     demo_fleet,
-    simulated_workers,
+    simulated_servers,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(420)]
 
 TOKEN = "planted-switch-token"
-PACE = Pace(sweep="2s", budget=2, window="1h")
+PACE = Pace(sweep="2s", probe="1h", budget=2, window="1h")
 
 Samples = dict[tuple[str, str], float]
 
@@ -135,7 +135,7 @@ async def story(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Story
         temporal = await stack.enter_async_context(dev_server(folder / "temporal", in_file=True))
         store, inbox = enter(valkey(folder / "valkey")), enter(receiver())
         host = await stack.enter_async_context(
-            sim_host(folder / "host", simulated_workers(store.url))
+            sim_host(folder / "host", simulated_servers(store.url, {}))
         )
         (folder / "webhook").write_text(inbox.url("/alerts"))
         (folder / "switch").write_text(inbox.url(f"/ping/{TOKEN}"))
@@ -215,7 +215,7 @@ def inbox_has(inbox: Receiver, path: str) -> None:
 async def _all_seen(worker: Worker) -> None:
     async def seen() -> bool:
         shown = await worker.metrics()
-        return shown["steady_servers", "unknown"] == 0 and _judged(shown) == len(NAMES)
+        return shown["steady_servers", "unknown"] == 0 and _judged(shown) == len(WORKERS)
 
     await until(seen, "a verdict of every server")
 
@@ -296,7 +296,7 @@ async def test_sweeps_have_an_age_and_servers_a_verdict(story: Story) -> None:
     assert 0 <= story.before["steady_sweep_age_seconds", "0"] < 60
     assert story.before["steady_sweep_interval_seconds", "0"] == 2
     assert story.after["steady_sweeps_total", "0"] > story.before["steady_sweeps_total", "0"]
-    assert _judged(story.before) == len(NAMES)
+    assert _judged(story.before) == len(WORKERS)
     assert story.before["steady_servers", "hung"] == 0
 
 

@@ -4,7 +4,17 @@ import pytest
 
 from fleet.contracts.remediation import Outcome
 from fleet.verdicts import Verdict
-from worker.demo_fleet import BROKEN, FREEZES, HEALTHY, RECOVERS
+from simulator import vllm
+from worker.demo_fleet import (
+    BROKEN,
+    BUSY_ENGINE,
+    FREEZES,
+    FREEZING_ENGINE,
+    HEALTHY,
+    IDLE_ENGINE,
+    RECOVERS,
+    simulated_servers,
+)
 from worker.story import ServerEnd, Told, untrue
 
 _TRUE = {
@@ -27,10 +37,27 @@ _TRUE = {
         pages=2,
         outcome=Outcome.BUDGET_EXHAUSTED,
     ),
+    BUSY_ENGINE: ServerEnd(server=BUSY_ENGINE, verdict=Verdict.BUSY, requests=0),
+    FREEZING_ENGINE: ServerEnd(
+        server=FREEZING_ENGINE,
+        verdict=Verdict.STUCK,
+        detect_s=6.0,
+        restarts=1,
+        requests=1,
+        outcome=Outcome.RESOLVED,
+    ),
+    IDLE_ENGINE: ServerEnd(
+        server=IDLE_ENGINE,
+        verdict=Verdict.UNRESPONSIVE,
+        detect_s=8.0,
+        restarts=1,
+        requests=4,
+        outcome=Outcome.RESOLVED,
+    ),
 }
 _TOLD = Told(
     pages={BROKEN: ["not_recovered", "budget_exhausted"]},
-    incidents={FREEZES: 1, RECOVERS: 1, BROKEN: 1},
+    incidents={FREEZES: 1, RECOVERS: 1, BROKEN: 1, FREEZING_ENGINE: 1, IDLE_ENGINE: 1},
 )
 
 
@@ -62,6 +89,16 @@ def test_a_story_that_came_true_has_no_lines() -> None:
             {"outcome": Outcome.RECOVERED},
             "gpu-healthy: the outcome is recovered, not no incident",
         ),
+        (BUSY_ENGINE, {"requests": 1}, "vllm-busy: it received 1 requests, not 0"),
+        (BUSY_ENGINE, {"restarts": 1}, "vllm-busy: its host restarted it 1 times, not 0"),
+        (FREEZING_ENGINE, {"requests": 2}, "vllm-freezes: it received 2 requests, not 1"),
+        (
+            FREEZING_ENGINE,
+            {"verdict": Verdict.UNRESPONSIVE},
+            "vllm-freezes: it was found unresponsive, not stuck",
+        ),
+        (IDLE_ENGINE, {"requests": 1}, "vllm-idle: it received 1 requests, not 2 to 60"),
+        (IDLE_ENGINE, {"requests": None}, "vllm-idle: it received None requests, not 2 to 60"),
     ],
 )
 def test_each_thing_that_is_not_true_has_a_line(
@@ -90,3 +127,10 @@ def test_a_second_remediation_is_one_too_many() -> None:
 
 def test_a_server_of_which_nothing_is_known_is_said() -> None:
     assert f"{HEALTHY}: nothing is known of it" in list(untrue([], _TOLD))
+
+
+def test_whoever_asks_the_busy_engine_waits_for_longer_than_45_s() -> None:
+    servers = simulated_servers("redis://127.0.0.1", {BUSY_ENGINE: 1})
+    [busy] = [each for each in servers if isinstance(each, vllm.Options)]
+    assert busy.load >= busy.slots
+    assert busy.length * busy.step > 45

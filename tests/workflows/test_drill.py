@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError
+from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
@@ -17,7 +17,7 @@ from fleet.contracts.drill import DrillOutcome, DrillPhase, DrillSignal
 from fleet.contracts.fleet import Pause
 from fleet.contracts.guard import GuardInput, GuardUpdate, TakeRequest
 from fleet.contracts.host import Effect, HostStatus
-from fleet.contracts.names import SERVER_GUARD, TASK_QUEUE, guard_id
+from fleet.contracts.names import SERVER_GUARD, TASK_QUEUE, guard_id, remediation_id
 from fleet.contracts.remediation import Outcome, RemediationStatus
 from fleet.policy import Mode, Policy, RollingBudget
 from fleet.readings import WorkState
@@ -348,8 +348,8 @@ class TestCancelled:
             w.before("restart_server", cancel)
             status = await w.drilled(handle)
             assert status.outcome is DrillOutcome.CANCELLED
-            healing = w.env.client.get_workflow_handle(
-                f"remediate/{w.server}", result_type=RemediationStatus
+            healing: WorkflowHandle[Any, RemediationStatus] = w.env.client.get_workflow_handle(
+                remediation_id(w.server), result_type=RemediationStatus
             )
             seen = await w.end(healing)
             assert seen.outcome in (Outcome.RESOLVED, Outcome.RECOVERED)
