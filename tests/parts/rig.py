@@ -19,6 +19,7 @@ from typing import Any
 
 from temporalio.client import Client
 
+from fleet.actions import Host
 from fleet.config import Fleet
 from fleet.contracts.fleet import ApplyRequest
 from tests.parts import receiver as receiver_part
@@ -28,6 +29,7 @@ from tests.parts.sshd import Sshd
 from tests.parts.stores import StoreServer, valkey
 from tests.parts.temporal import DevServer, dev_server
 from tests.parts.watched import Plan, Server, until
+from tests.parts.wire import wire_to
 from worker.apply import apply_fleet
 
 REPOSITORY = Path(__file__).parents[2]
@@ -162,20 +164,32 @@ class Rig:
     async def fleet(
         self, plans: Mapping[str, Plan], sweep: str = "1s"
     ) -> AsyncIterator[dict[str, Server]]:
-        """Run a container for each plan and watch them, and nothing else, until the body ends."""
+        """Run a container for each plan and watch them, and nothing else, until the body ends.
+
+        Each is reached at a port of its own, since the servers of one machine share a budget.
+        """
         number = next(self._numbers)
         servers = {label: Server(self, f"{label}-{number}", plan) for label, plan in plans.items()}
-        try:
-            await asyncio.gather(*(server.run() for server in servers.values()))
-            await self._apply(servers.values(), sweep)
-            yield servers
-        finally:
-            await self._apply([], sweep)
+        async with AsyncExitStack() as stack:
+            hosts: dict[str, Host] = {}
             for server in servers.values():
-                await self.docker_do("rm", "--force", server.name)
+                host = server.plan.host
+                if host is None:
+                    wire = await stack.enter_async_context(wire_to(self.sshd.port))
+                    host = self.sshd.host_at(wire.port)
+                hosts[server.name] = host
+            try:
+                await asyncio.gather(*(server.run() for server in servers.values()))
+                await self._apply(servers.values(), hosts, sweep)
+                yield servers
+            finally:
+                await self._apply([], {}, sweep)
+                for server in servers.values():
+                    await self.docker_do("rm", "--force", server.name)
 
-    async def _apply(self, servers: "Sequence[Server] | Any", sweep: str) -> None:
-        hosts = {server.name: server.plan.host or self.sshd.host() for server in servers}
+    async def _apply(
+        self, servers: "Sequence[Server] | Any", hosts: Mapping[str, Host], sweep: str
+    ) -> None:
         fleet = Fleet.model_validate(
             {
                 "fleet": {"name": "rig", "sweep_every": sweep},
