@@ -45,7 +45,7 @@ PLANS = {
 
 @pytest.fixture(scope="module")
 async def servers(rig: Rig) -> AsyncIterator[dict[str, Server]]:
-    async with rig.fleet(PLANS) as running:
+    async with rig.fleet(PLANS, sweep="3s") as running:
         yield running
 
 
