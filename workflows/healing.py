@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from temporalio import workflow
 
@@ -14,7 +14,6 @@ with workflow.unsafe.imports_passed_through():
     from fleet.contracts.remediation import Outcome, Phase, RemediationInput
     from fleet.contracts.sweep import Observation
     from fleet.durations import brief
-    from fleet.incurable import Incurable
     from fleet.ladder import Step
     from fleet.parts import in_parts
     from fleet.policy import Mode, Policy
@@ -34,12 +33,11 @@ with workflow.unsafe.imports_passed_through():
     from workflows.hands import Hands, Interrupted, NotSent, expired
     from workflows.orders import Orders
     from workflows.parts import Parts
+    from workflows.preparing import Preparing
     from workflows.slots import Slots
     from workflows.taking import Taking, refused
 
 _FIRST_WORD_WITHIN = timedelta(seconds=60)
-#: For so long what was collected counts, and is not collected again for the same act.
-_EVIDENCE_FOR = timedelta(minutes=30)
 #: How often an act may be put off because its facts went stale or the host had changed.
 _ROUNDS = 10
 
@@ -51,6 +49,7 @@ class Healing:
         self.slots = Slots(self._case)
         self._decide = Decide(self._case)
         self._taking = Taking(self._case)
+        self._evidence = Preparing(self._case)
         self._cure, self._parts = Cure(self._case), Parts(self._case)
         self._escalation = Escalation(self._case)
         self._ending = Ending(self._case)
@@ -59,9 +58,6 @@ class Healing:
         self._attempts = request.carried.attempts if request.carried else 0
         self._proved_harmless = False
         self._held = False
-        self._prepared: int | None = None
-        self._prepared_at: datetime | None = None
-        self._incurable = Incurable()
         self._policy: Policy | None = None
 
     async def run(self) -> None:
@@ -90,9 +86,11 @@ class Healing:
         while rounds <= _ROUNDS:
             policy = self._policy = await self._decide.persist()
             restarts = self._case.incident.restarts
-            await self._prepare()
+            if restarts and not self._attempts:
+                await self._not_recovered("an earlier run of this incident had restarted it")
+            await self._evidence.collect()
             decision, facts = await self._decide.recheck()
-            decision = self._unless_incurable(decision, facts)
+            decision = self._evidence.unless_incurable(decision, facts)
             end = await self._follow(decision, facts, policy)
             if end is not None:
                 return end
@@ -189,42 +187,6 @@ class Healing:
             f"{self._case.server} is {verdict}: {self.first.why}",
             next_step=f"restart when it has been so for {brief(wait)}, unless it recovers",
         )
-
-    async def _prepare(self) -> None:
-        """Evidence before the act; its failure costs no budget and blocks nothing."""
-        restarts = self._case.incident.restarts
-        if restarts and not self._attempts:
-            await self._not_recovered("an earlier run of this incident had restarted it")
-        if self._prepared == restarts:
-            return
-        self._prepared, self._prepared_at = restarts, workflow.now()
-        self._book.enter(Phase.COLLECTING, "logs are saved before a restart destroys them")
-        evidence = await self._hands.evidence(self._case.incident.id)
-        lacking = f"; missing: {', '.join(evidence.missing)}" if evidence.missing else ""
-        saved = f"{evidence.size} bytes in {evidence.path}" if evidence.path else "none"
-        self._book.note(f"evidence: {saved}{lacking}")
-        self._incurable = Incurable.of(evidence)
-
-    def _evidence_is_old(self) -> bool:
-        """After a long wait for a person or a slot the host may have more to say."""
-        at = self._prepared_at
-        old = at is not None and workflow.now() - at > _EVIDENCE_FOR
-        return old and workflow.patched("evidence-anew")
-
-    def _unless_incurable(self, decision: Decision, facts: Facts | None) -> Decision:
-        """A fault that no restart cures goes to a person, who may order one all the same."""
-        if decision.next is Next.RESTART and not self._orders.by_hand and self._evidence_is_old():
-            self._prepared = None
-            return Decision(Next.WAIT, "what was collected of the host is old by now")
-        if not self._incurable or decision.next not in (Next.APPROVAL, Next.RESTART):
-            return decision
-        if self._orders.by_hand:
-            self._book.note(f"by hand, though {self._incurable.why}")
-            return decision
-        if facts is not None and self._incurable.is_of_another(facts.host):
-            self._prepared = None
-            return Decision(Next.WAIT, "another process runs there now than the evidence is of")
-        return Decision.end(Outcome.HANDED_OVER, self._incurable.why)
 
     async def _announce(self, facts: Facts) -> None:
         number = self._case.incident.restarts + 1
