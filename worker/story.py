@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict
 from fleet.contracts.remediation import Outcome
 from fleet.verdicts import Verdict
 from worker.demo_fleet import (
-    BRISK,
     BROKEN,
+    BROKEN_BUDGET,
     BUSY_ENGINE,
     FREEZES,
     FREEZING_ENGINE,
@@ -65,7 +65,7 @@ EXPECTED: dict[str, Expected] = {
     BROKEN: Expected(
         "does not come back from its restart, pages, and stops at its budget",
         Outcome.BUDGET_EXHAUSTED,
-        restarts=BRISK.budget,
+        restarts=BROKEN_BUDGET,
         pages=frozenset({"not_recovered", "budget_exhausted"}),
     ),
     BUSY_ENGINE: Expected(

@@ -33,7 +33,7 @@ _TRUE = {
         server=BROKEN,
         verdict=Verdict.HUNG,
         detect_s=4.0,
-        restarts=2,
+        restarts=1,
         pages=2,
         outcome=Outcome.BUDGET_EXHAUSTED,
     ),
@@ -76,7 +76,7 @@ def test_a_story_that_came_true_has_no_lines() -> None:
         (HEALTHY, {"restarts": 1}, "gpu-healthy: its host restarted it 1 times, not 0"),
         (FREEZES, {"restarts": 2}, "gpu-freezes: its host restarted it 2 times, not 1"),
         (RECOVERS, {"restarts": 1}, "gpu-recovers: its host restarted it 1 times, not 0"),
-        (BROKEN, {"restarts": 3}, "gpu-broken: its host restarted it 3 times, not 2"),
+        (BROKEN, {"restarts": 3}, "gpu-broken: its host restarted it 3 times, not 1"),
         (RECOVERS, {"detect_s": None}, "gpu-recovers: its fault was never detected"),
         (
             FREEZES,
