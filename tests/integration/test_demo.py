@@ -4,6 +4,8 @@ import json
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.parts.processes import command, left_behind
 from worker.demo_fleet import (
     BROKEN,
@@ -14,6 +16,8 @@ from worker.demo_fleet import (
     IDLE_ENGINE,
     RECOVERS,
 )
+
+pytestmark = pytest.mark.timeout(200)
 
 _DEMO = "import sys; from worker.demo import demo; sys.exit(demo(as_json=True))"
 
