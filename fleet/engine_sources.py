@@ -55,8 +55,15 @@ Source = Annotated[RedisSource | StatusSource | VllmSource, Field(discriminator=
 def record(source: Source) -> tuple[object, ...]:
     """What is read: where it lies, and from which part of it; the same twice is one."""
     if isinstance(source, VllmSource):
-        return (source.url,)
+        return _page(source.url)
     parts = (source.fields.state, source.fields.heartbeat)
     if isinstance(source, StatusSource):
-        return (source.url, *parts)
+        return (*_page(source.url), *parts)
     return (source.store, source.key, *parts)
+
+
+def _page(url: str) -> tuple[object, ...]:
+    """The page that is meant, however its host and port are written."""
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    return (parts.scheme, parts.hostname, port, parts.path or "/", parts.query)

@@ -13,6 +13,16 @@ SECOND_RESTARTS = (
     'restart = { kind = "docker", host = "alpha", name = "vllm" }\n'
 )
 OTHER = 'source = { kind = "redis", key = "worker:2" }\n'
+REDIS = 'kind = "redis", key = "worker:1"'
+
+
+def vllm(url: str, more: str = "") -> str:
+    """The good file with a vLLM server instead of a heartbeat record."""
+    return GOOD.replace(REDIS, f'kind = "vllm", url = "{url}"{more}')
+
+
+VLLM = vllm("http://rack-1:8000")
+AT_URL = "fleet.toml: servers.gpu-1.source.url: "
 
 
 Table = dict[str, tuple[str, str]]
@@ -456,6 +466,76 @@ ONE_TABLE: Table = {
             " — begin it with redis:// or rediss:// or unix://"
         ),
     ),
+    "a vLLM server without its URL": (
+        GOOD.replace(REDIS, 'kind = "vllm"'),
+        "fleet.toml: servers.gpu-1.source.url: is missing — add it; fleet.example.toml shows how",
+    ),
+    "a vLLM server by something that is no URL": (
+        vllm("rack-1:8000"),
+        AT_URL + "is no URL of a kind that is read here — begin it with http:// or https://",
+    ),
+    "a vLLM server without a host": (
+        vllm("http://:8000"),
+        AT_URL + "the URL names no host — write http://HOST:PORT/…",
+    ),
+    "a vLLM server by its metrics page": (
+        vllm("http://rack-1:8000/metrics"),
+        AT_URL + "/metrics is one of the server's pages — write the URL that lies before it",
+    ),
+    "a vLLM server by its metrics page with a slash": (
+        vllm("http://rack-1:8000/base/metrics/"),
+        AT_URL + "/metrics is one of the server's pages — write the URL that lies before it",
+    ),
+    "a vLLM server by its API": (
+        vllm("http://rack-1:8000/v1"),
+        AT_URL + "/v1 is one of the server's pages — write the URL that lies before it",
+    ),
+    "a vLLM server with a query": (
+        vllm("http://rack-1:8000/?format=text"),
+        AT_URL + "the URL has more than a path — end it before the ? or #",
+    ),
+    "a vLLM server with a fragment": (
+        vllm("http://rack-1:8000/#top"),
+        AT_URL + "the URL has more than a path — end it before the ? or #",
+    ),
+    "a vLLM server with a password": (
+        vllm("http://me:hunter2@rack-1:8000"),
+        AT_URL + 'the URL holds a user name or password — write api_key = { env = "VARIABLE" }',
+    ),
+    "a vLLM server with its key as a parameter": (
+        vllm("http://rack-1:8000/?api_key=hunter2"),
+        AT_URL
+        + "the URL holds a secret, its parameter 'api_key'"
+        + ' — write api_key = { env = "VARIABLE" }',
+    ),
+    "a vLLM server with its key itself": (
+        vllm("http://rack-1:8000", ', api_key = "sk-hunter2"'),
+        'fleet.toml: servers.gpu-1.source.api_key: is text — write { env = "VARIABLE" } or { file = "PATH" }',
+    ),
+    "a request of a kind that is not known": (
+        vllm("http://rack-1:8000", ', request = "responses"'),
+        'fleet.toml: servers.gpu-1.source.request: "responses" is none of its values — choose "completion", "chat" or "embedding"',
+    ),
+    "a request with a deadline that no engine keeps": (
+        vllm("http://rack-1:8000", ', deadline = "99ms"'),
+        "fleet.toml: servers.gpu-1.source.deadline: 99ms is out of range — choose from 100ms to 10m",
+    ),
+    "a request with a deadline that is none": (
+        vllm("http://rack-1:8000", ', deadline = "11m"'),
+        "fleet.toml: servers.gpu-1.source.deadline: 11m is out of range — choose from 100ms to 10m",
+    ),
+    "a model without a name": (
+        vllm("http://rack-1:8000", ', model = ""'),
+        "fleet.toml: servers.gpu-1.source.model: is empty — write it, or remove the key",
+    ),
+    "a probe that is a word": (
+        vllm("http://rack-1:8000", ', probe = "no"'),
+        "fleet.toml: servers.gpu-1.source.probe: is text — write true or false",
+    ),
+    "a heartbeat's key for a vLLM server": (
+        vllm("http://rack-1:8000", ', key = "worker:1"'),
+        'fleet.toml: servers.gpu-1.source.key: unknown key — did you mean "api_key"?',
+    ),
     "a URL without its scheme": (
         GOOD.replace('kind = "redis", key = "worker:1"', 'kind = "status", url = "gpu:8000/s"'),
         (
@@ -555,6 +635,23 @@ TOGETHER: Table = {
         SECOND + 'source = { kind = "redis", key = "worker:1" }\n',
         (
             "fleet.toml: servers.gpu-2.source.key: is the same record as servers.gpu-1.source.key,"
+            " which can't tell two servers apart — name the record of this server"
+        ),
+    ),
+    "one vLLM server for two servers": (
+        VLLM
+        + '\n[servers.gpu-2]\nsource = { kind = "vllm", url = "http://rack-1:8000/" }\n'
+        + 'restart = { kind = "docker", host = "alpha", name = "other" }\n',
+        (
+            "fleet.toml: servers.gpu-2.source.url: is the same record as servers.gpu-1.source.url,"
+            " which can't tell two servers apart — name the record of this server"
+        ),
+    ),
+    "one vLLM server for two servers, in other letters": (
+        vllm("http://rack-1:80")
+        + '\n[servers.gpu-2]\nsource = { kind = "vllm", url = "http://RACK-1" }\n',
+        (
+            "fleet.toml: servers.gpu-2.source.url: is the same record as servers.gpu-1.source.url,"
             " which can't tell two servers apart — name the record of this server"
         ),
     ),
