@@ -108,7 +108,7 @@ class ReadingActivities:
         limit = min(spec.source.timeout, longest or spec.source.timeout)
         if isinstance(spec.source, VllmSource):
             reading = await self._engines.look(spec.name, spec.source, limit)
-            return await self._with_restart(reading)
+            return await self._with_restart(reading, spec.policy.load_limit)
         try:
             async with asyncio.timeout(limit.total_seconds()):
                 return await self._read(spec)
@@ -123,7 +123,7 @@ class ReadingActivities:
             _log.error("a reading failed", server=spec.name, error=kind, place=_place(problem))
             return unreadable(spec.name, _now(), f"steady failed to read it ({kind})")
 
-    async def _with_restart(self, reading: Reading) -> Reading:
+    async def _with_restart(self, reading: Reading, load_limit: timedelta) -> Reading:
         """Say when steady restarted it, where its port is closed: it may be loading since."""
         engine = reading.engine
         if self._guards is None or engine is None or engine.page is not Page.REFUSED:
@@ -134,7 +134,7 @@ class ReadingActivities:
         except Exception as problem:  # noqa: BLE001 - then it is what it looks like: missing
             _log.warning("a guard was not asked", server=reading.server, error=repr(problem)[:200])
             return reading
-        last = max((take.at for take in guard.takes), default=None) if guard is not None else None
+        last = _last_restart(guard, reading.at - load_limit) if guard is not None else None
         known = engine.model_copy(update={"restarted_at": last})
         return reading.model_copy(update={"engine": known})
 
@@ -154,6 +154,18 @@ def longest_look(servers: int, interval: timedelta) -> timedelta:
     """How long one server may take, so that a shard that hangs as a whole is still read in time."""
     rounds = max(1, -(-servers // _AT_ONCE))
     return min(interval, _SHARD_WITHIN / rounds)
+
+
+def _last_restart(guard: GuardState, loading_since: datetime) -> datetime | None:
+    """When the server was last restarted, if that may be why its port is closed.
+
+    An older restart was followed by a proof that the server works, unless its incident is open.
+    """
+    last = max(guard.takes, key=lambda take: take.at, default=None)
+    if last is None:
+        return None
+    is_open = guard.incident is not None and guard.incident.id == last.incident
+    return last.at if is_open or last.at >= loading_since else None
 
 
 def _gathered(slice_: ShardSlice, readings: list[Reading]) -> SweepReadings:
