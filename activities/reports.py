@@ -123,14 +123,15 @@ class ReportActivities:
 
     async def _last_doubt(self, server: str) -> datetime | None:
         """When the newest remediation of the server ended, if it confirmed nothing."""
-        handle = self._client.get_workflow_handle(
-            remediation_id(server), result_type=RemediationStatus
-        )
         try:
-            last = await handle.describe()
+            last = await self._client.get_workflow_handle(remediation_id(server)).describe()
             if last.status is not WorkflowExecutionStatus.COMPLETED:
                 return None
-            status: RemediationStatus = await handle.result()
+            # Of that run: another that was opened meanwhile would be waited for.
+            ended = self._client.get_workflow_handle(
+                last.id, run_id=last.run_id, result_type=RemediationStatus
+            )
+            status: RemediationStatus = await ended.result()
         except RPCError as problem:
             if problem.status is RPCStatusCode.NOT_FOUND:
                 return None

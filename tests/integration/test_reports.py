@@ -130,8 +130,17 @@ class Desk:
             await asyncio.sleep(0.1)
         return found
 
+    async def doubt(self, quiet: timedelta) -> Observation:
+        """Report a suspicion that goes on; nothing here confirms it."""
+        seen = await self.see(Verdict.SUSPECT)
+        await self.report(Report(observation=seen, ongoing=True, quiet=quiet))
+        return seen
+
     async def keys(self, run_id: str | None = None) -> list[str]:
         """The sweeps whose signals a run was given, by default the newest."""
+        return [seen.key for seen in await self.heard(run_id)]
+
+    async def heard(self, run_id: str | None = None) -> list[Observation]:
         history = await self.client.get_workflow_handle(
             remediation_id(self.server), run_id=run_id
         ).fetch_history()
@@ -142,7 +151,7 @@ class Desk:
                 (seen,) = await self.client.data_converter.decode(
                     signal.input.payloads, [Observation]
                 )
-                found.append(seen.key)
+                found.append(seen)
         return found
 
     async def guard(self) -> GuardState:
@@ -367,6 +376,44 @@ async def test_another_mode_opens_what_a_dry_run_had_left_to_people(desk: Enter)
 
 
 # --- while it closes, and when something fails ---------------------------------------------------
+
+
+async def test_after_a_suspicion_that_was_not_confirmed_the_server_is_left_alone(
+    desk: Enter,
+) -> None:
+    async with desk() as d:
+        await d.doubt(timedelta(hours=1))
+        assert (await d.end()).outcome is Outcome.NOT_CONFIRMED
+        cleared = await d.handle.describe()
+        assert cleared.close_time is not None
+        await d.doubt(timedelta(hours=1))
+        assert (await d.handle.describe()).run_id == cleared.run_id
+        # Once that time is over it is looked at again; what was cleared counts no longer.
+        doubted = await d.doubt(SECOND / 100)
+        again = await d.handle.describe()
+        assert again.run_id != cleared.run_id
+        [heard] = await d.heard(again.run_id)
+        assert doubted.since < heard.since == cleared.close_time
+
+
+async def test_the_quiet_after_a_suspicion_hides_no_hang(desk: Enter) -> None:
+    async with desk() as d:
+        await d.doubt(timedelta(hours=1))
+        assert (await d.end()).outcome is Outcome.NOT_CONFIRMED
+        seen = await d.new(Verdict.HUNG)
+        assert await d.is_running()
+        assert await d.keys() == [seen.key]
+
+
+async def test_only_a_suspicion_that_was_not_confirmed_makes_it_quiet(desk: Enter) -> None:
+    async with desk() as d:
+        await d.new(Verdict.HUNG)
+        await d.good()
+        assert (await d.end()).outcome is Outcome.RECOVERED
+        recovered = (await d.handle.describe()).run_id
+        await d.doubt(timedelta(hours=1))
+        doubted = (await d.handle.describe()).run_id
+        assert doubted != recovered
 
 
 async def test_no_report_is_lost_while_its_workflow_is_just_closing(desk: Enter) -> None:
