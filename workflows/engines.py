@@ -15,6 +15,7 @@ from temporalio.exceptions import (
 with workflow.unsafe.imports_passed_through():
     from fleet.contracts.engine import AskRequest
     from fleet.contracts.names import ask_id
+    from fleet.engine_sources import VllmSource
     from fleet.engines.judge import find
     from fleet.engines.proof import Proof, is_open, judge_again, proof_of
     from fleet.engines.reading import EngineReading, Page
@@ -71,8 +72,25 @@ class Engines:
         asked = await self.ask(policy, suspected=finding.verdict is not Verdict.IDLE)
         if asked is not None or finding.verdict is Verdict.UNRESPONSIVE:
             return asked or (reading, finding)
-        return reading, Finding(
-            verdict=Verdict.UNPROVEN, why=f"it could not be asked; {finding.why}"
+        return await self._settle_once_more(policy, why)
+
+    async def _settle_once_more(self, policy: Policy, why: str) -> tuple[Reading, Finding]:
+        """After a request of which nothing is known: a worker that died says nothing of a server.
+
+        That request may be at the engine until its deadline, so no other is sent before.
+        """
+        spec = (await self._hands.present()).spec
+        source = spec.source if spec is not None else None
+        span = max(source.deadline, _BETWEEN) if isinstance(source, VllmSource) else _BETWEEN
+        await self._pause(span, "a request got lost: it may still be there")
+        last, reading = self.last, await self._hands.read(why)
+        finding = self.judge(reading, policy)
+        if not is_open(reading, finding, last):
+            return reading, finding
+        asked = await self.ask(policy, suspected=finding.verdict is not Verdict.IDLE)
+        return asked or (
+            reading,
+            Finding(verdict=Verdict.UNPROVEN, why=f"it could not be asked; {finding.why}"),
         )
 
     async def ask(self, policy: Policy, *, suspected: bool) -> tuple[Reading, Finding] | None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from temporalio import workflow
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
@@ -255,3 +256,86 @@ async def test_a_request_that_never_ends_holds_nothing_up_for_ever(world: Enter)
         assert "not known what came of the request" in status.timeline[-1].text
         assert w.asked == []
         await other.terminate()
+
+
+def worker_dies() -> None:
+    """To a workflow it is a request of which nobody ever says what came of it."""
+    raise ApplicationError("activity Heartbeat timeout", non_retryable=True)
+
+
+async def test_where_the_worker_dies_in_the_request_that_confirms_nothing_is_concluded(
+    world: Enter,
+) -> None:
+    async with world() as w:
+        await w.freeze(timedelta(seconds=60))
+        w.before("ask_engine", worker_dies)
+        status = await w.end(await w.doubt())
+        assert status.outcome is Outcome.NOT_CONFIRMED
+        assert "not known what came of the request" in status.timeline[-1].text
+        assert (w.asked, w.restarts, w.told) == ([], [], [])
+        assert await no_incident(w)
+        # The next sweep that sees the same begins anew, and heals it.
+        assert (await w.end(await w.doubt(key="sweep-2"))).outcome is Outcome.RESOLVED
+
+
+async def test_where_the_worker_dies_in_the_last_request_before_the_act_the_remediation_goes_on(
+    world: Enter,
+) -> None:
+    async with world() as w:
+        w.running = 0
+        await w.freeze(timedelta(seconds=60))
+        handle = await w.doubt(answer=Came.NONE)
+        while not w.asked:
+            await w.env.sleep(timedelta(seconds=5))
+        w.before("ask_engine", worker_dies)
+        status = await w.end(handle)
+        assert (status.outcome, len(w.restarts)) == (Outcome.RESOLVED, 1)
+        assert any("the worker went away" in moment.text for moment in status.timeline)
+
+
+async def test_where_the_worker_dies_in_the_request_that_verifies_it_is_asked_again(
+    world: Enter,
+) -> None:
+    async with world() as w:
+        w.running = 0
+        await w.freeze(timedelta(seconds=60))
+        handle = await w.doubt(answer=Came.NONE)
+        while not w.restarts:
+            await w.env.sleep(timedelta(seconds=5))
+        before, lost = len(w.asked), []
+
+        async def dies() -> None:
+            lost.append(await w.now())
+            worker_dies()
+
+        w.before("ask_engine", dies)
+        status = await w.end(handle)
+        assert (status.outcome, len(w.restarts)) == (Outcome.RESOLVED, 1)
+        assert len(w.asked) == before + 1
+        assert w.pages == []
+        # The lost one may be at the engine until its deadline of 60 s.
+        assert w.asked[-1] - lost[0] >= MINUTE
+
+
+async def test_where_every_request_dies_nothing_is_restarted_and_a_person_hears_of_it(
+    world: Enter,
+) -> None:
+    async with world() as w:
+        w.running = 0
+        await w.freeze(timedelta(seconds=60))
+        handle = await w.doubt(answer=Came.NONE)
+        while not w.asked:
+            await w.env.sleep(timedelta(seconds=5))
+        # The page shows another start: what was proved is gone, and nothing new can be.
+        w.generation += 1
+
+        def always() -> None:
+            w.before("ask_engine", always)
+            worker_dies()
+
+        w.before("ask_engine", always)
+        began = await w.now()
+        status = await w.end(handle)
+        assert status.outcome is Outcome.HANDED_OVER
+        assert (w.restarts, w.pages) == ([], ["handed_over"])
+        assert await w.now() - began < 2 * POLICY.blind_limit
