@@ -37,11 +37,20 @@ from worker.sweeps import SweepReader, first
 _PATIENCE = timedelta(seconds=3)
 _AT_ONCE = 8
 
+#: What a remediation proves by a request, and what an engine like that shows to every sweep.
+_PROVED = frozenset({Verdict.STUCK, Verdict.UNRESPONSIVE})
+_LOOKS_LIKE = frozenset({Verdict.IDLE, Verdict.SUSPECT})
+#: From the command on the proof is about a process that may be gone: the sweep knows more.
+_OUTDATED_IN = frozenset(
+    {Phase.SETTLING, Phase.FREEING, Phase.COOLING, Phase.VERIFYING, Phase.CLOSED}
+)
+
 T = TypeVar("T")
 
 
 class ServerView(BaseModel):
-    """A server as the last sweep left it; ``verdict`` is none before the first one.
+    """A server as the last sweep left it; ``verdict`` is none before the first one. Where an open
+    incident has proved what no sweep can see, that is the verdict.
 
     ``pending`` is a bad verdict that waits for its confirmation. ``phase`` is that of the server's
     open incident. ``seen_at`` is when it was last read, by the worker's clock.
@@ -122,7 +131,7 @@ class SnapshotReader:
             temporal_ui=fleet.fleet.temporal_ui if fleet is not None else None,
             fleet_pause=state.fleet_pause,
             blocked_by=blocked_by(storm),
-            servers=_views(state, sweeps, incidents.open),
+            servers=views(state, sweeps, incidents.open),
             open=incidents.open,
             closed=incidents.closed,
             tries=incidents.tries,
@@ -204,25 +213,29 @@ def once(opened: list[RemediationStatus], ended: list[RemediationStatus]) -> Inc
     )
 
 
-def _views(
+def views(
     state: FleetState, sweeps: list[SweepResult], incidents: list[RemediationStatus]
 ) -> list[ServerView]:
+    """A row for each server of the fleet, by name; ``incidents`` are the open ones."""
     memories = {name: memory for sweep in sweeps for name, memory in sweep.servers.items()}
     whys = {name: why for sweep in sweeps for name, why in sweep.whys.items()}
-    phases = {status.server: status.phase for status in incidents}
+    opened = {status.server: status for status in incidents}
     known = state.fleet.servers if state.fleet is not None else memories
     return [
-        _view(name, memories.get(name), whys.get(name, ""), phases.get(name)).model_copy(
+        _view(name, memories.get(name), whys.get(name, ""), opened.get(name)).model_copy(
             update={"paused": state.pauses.get(name)}
         )
         for name in sorted(known)
     ]
 
 
-def _view(server: str, memory: Memory | None, why: str, phase: Phase | None) -> ServerView:
+def _view(
+    server: str, memory: Memory | None, why: str, incident: RemediationStatus | None
+) -> ServerView:
+    phase = incident.phase if incident is not None else None
     if memory is None:
         return ServerView(server=server, phase=phase)
-    return ServerView(
+    swept = ServerView(
         server=server,
         verdict=memory.verdict,
         since=memory.since,
@@ -230,6 +243,23 @@ def _view(server: str, memory: Memory | None, why: str, phase: Phase | None) -> 
         why=why,
         seen_at=memory.at,
         phase=phase,
+    )
+    return _as_proved(swept, incident) if incident is not None else swept
+
+
+def _as_proved(swept: ServerView, incident: RemediationStatus) -> ServerView:
+    """What the incident has proved, while a sweep sees the same engine and can't tell."""
+    proved = incident.verdict in _PROVED and incident.phase not in _OUTDATED_IN
+    if not proved or swept.verdict not in _LOOKS_LIKE:
+        return swept
+    seen = f"{swept.verdict}: {swept.why}" if swept.why else str(swept.verdict)
+    return swept.model_copy(
+        update={
+            "verdict": incident.verdict,
+            "since": incident.since or swept.since,
+            "pending": None,
+            "why": f"a request was not answered; to a sweep it is {seen}",
+        }
     )
 
 

@@ -28,8 +28,9 @@ def status(
     With a name: that server, and the timeline of its incident. `steady up` shows all of it live.
 
     JSON: at, fleet, version, applied_at, temporal_ui, fleet_pause, blocked_by (what blocks every
-    restart; empty: nothing); servers, each with server, verdict (null: not seen yet), since,
-    pending, why, seen_at, phase, paused; open: incidents as in `steady incidents`; problems: what
+    restart; empty: nothing); servers, each with server, verdict (null: not seen yet; what an open
+    incident proved by a request counts more than a sweep), since, pending, why, seen_at, phase,
+    paused; open: incidents as in `steady incidents`; problems: what
     could not be read.
     """
     from worker.client import with_temporal
