@@ -36,7 +36,8 @@ format: setup-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Replaces tests/histories with what the present workflows write.
+# Replaces the newest set in tests/histories with what the present workflows write; those of earlier
+# releases, in its folders, stay.
 record-histories: setup-dev
 	$(BIN)/python -m tests.record
 

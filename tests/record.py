@@ -1,12 +1,16 @@
 """``make record-histories``: one history of every way that steady's workflows can go.
 
-They are lived through on a real server, in about a minute and a half, and replace what lies in
-``tests/histories``. Recorded anew only where a change of a workflow is meant, and the workflows
-that run have been thought of: ``tests/workflows/test_replay.py`` says when one was not.
+They are lived through on a real server, in about two minutes, and replace what lies in
+``tests/histories`` itself: the newest set. Recorded anew only where a change of a workflow is
+meant, and the workflows that run have been thought of: ``tests/workflows/test_replay.py`` says when
+one was not.
+
+The folders in there, such as ``first``, are never touched: they hold what the workflows of earlier
+releases wrote, which may still run when steady is renewed, and must go on. Where the newest set was
+released, it is moved to a folder of its own before the next one is recorded.
 """
 
 import asyncio
-import json
 import logging
 import sys
 import tempfile
@@ -27,7 +31,7 @@ from fleet.config import Fleet
 from fleet.contracts.alerts import AlertMessage, Severity
 from fleet.contracts.drill import DrillStatus
 from fleet.contracts.fleet import ApplyRequest, FleetState, FleetUpdate, PauseRequest
-from fleet.contracts.guard import GuardInput, GuardSignal, GuardUpdate, TakeRequest
+from fleet.contracts.guard import GuardInput
 from fleet.contracts.names import (
     FLEET,
     FLEET_ID,
@@ -38,17 +42,22 @@ from fleet.contracts.names import (
     alert_id,
     drill_id,
     guard_id,
+    host_guard_id,
     record_id,
     remediation_id,
 )
 from fleet.contracts.record import KeepRequest, Look, RecordInput, RecordSignal
 from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
 from fleet.contracts.storm import OpenByHand, StormSignal, StormUpdate
-from fleet.policy import Policy, RollingBudget, Storm
+from fleet.policy import Policy, Storm
+from fleet.readings import Reading
 from fleet.recording import ms
 from tests.parts.drilled import DRILLS, DrillWorld
 from tests.parts.people import People
-from tests.parts.shard import busy, gone, hung, shard
+from tests.parts.recorded_engines import ENGINE_STORIES, probes
+from tests.parts.recorded_guards import guards
+from tests.parts.recorder import Part, Recorder
+from tests.parts.shard import Shard, busy, gone, hung, shard
 from tests.parts.stories import QUICK, STORIES, Scene, Story, escalate
 from tests.parts.temporal import QUICK_TIMERS, dev_server
 from tests.parts.town import Town
@@ -56,6 +65,7 @@ from workflows.alert import Alert
 from workflows.drill import Drill
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
+from workflows.host_guard import HostGuard
 from workflows.record import ReadingRecord
 from workflows.remediation import Remediation
 from workflows.storm import StormGuard
@@ -67,43 +77,17 @@ SECOND = timedelta(seconds=1)
 _SHORT = 40
 _SUGGEST = f"limit.historyCount.suggestContinueAsNew={_SHORT}"
 _AT_ONCE = 8
+#: Seconds that one part may take; the longest takes less than a third of that.
+_WITHIN = 240
 
-
-class Recorder:
-    def __init__(self, client: Client, folder: Path) -> None:
-        self.client, self._folder = client, folder
-
-    async def write(self, name: str, workflow_id: str, run_id: str | None = None) -> None:
-        """Write the history of a run, by default of the newest, one event a line."""
-        handle = self.client.get_workflow_handle(workflow_id, run_id=run_id)
-        recorded = (await handle.fetch_history()).to_json_dict()
-        events = ",\n".join(json.dumps(_public(event)) for event in recorded["events"])
-        (self._folder / f"{name}.json").write_text(f'{{"events":[\n{events}\n]}}\n')
-
-    async def write_chain(self, name: str, handle: WorkflowHandle[Any, Any]) -> None:
-        """Write the first run, which continued as new, and the one that followed it."""
-        first = handle.first_execution_run_id
-        await self.write(name, handle.id, first)
-        await self.write(f"{name}-continued", handle.id)
-
-
-def _public(value: Any) -> Any:
-    """Without the stack traces, which say where the machine that recorded keeps its files."""
-    if isinstance(value, dict):
-        return {name: _public(inner) for name, inner in value.items() if name != "stackTrace"}
-    if isinstance(value, list):
-        return [_public(inner) for inner in value]
-    return value
-
-
-Part = Callable[[Recorder], Coroutine[Any, Any, None]]
 
 # --- remediations and their guards ---------------------------------------------------------------
 
 
 async def remediations(recorder: Recorder) -> None:
     slots = asyncio.Semaphore(_AT_ONCE)
-    missing = set(Outcome) - {story.outcome for story in STORIES}
+    stories = [*STORIES, *ENGINE_STORIES]
+    missing = set(Outcome) - {story.outcome for story in stories}
     assert not missing, f"no story ends as {missing}"
 
     async def live_through(story: Story) -> None:
@@ -112,11 +96,20 @@ async def remediations(recorder: Recorder) -> None:
         await recorder.write(f"remediation-{story.name}", remediation_id(scene.server))
 
     async with asyncio.TaskGroup() as group:
-        for each in STORIES:
+        for each in stories:
             group.create_task(live_through(each))
     await recorder.write("guard-taken", guard_id("resolved"))
     await recorder.write("guard-given_back", guard_id("restart_failed-not_sent"))
     await recorder.write("guard-held", guard_id("cancelled"))
+    await recorder.write("guard-another_restarter", guard_id("resolved-after_another_restarter"))
+    machines = {
+        "taken": "resolved-on_a_machine",
+        "refused": "budget_exhausted-of_its_machine",
+        "given_back": "restart_failed-on_a_machine",
+        "another_restarter": "resolved-after_another_restarter",
+    }
+    for name, scene in machines.items():
+        await recorder.write(f"host-guard-{name}", host_guard_id(f"{scene}:22"))
 
 
 async def long_remediation(recorder: Recorder) -> None:
@@ -187,41 +180,6 @@ async def _reaches(handle: WorkflowHandle[Any, RemediationStatus], phase: Phase)
         await asyncio.sleep(0.05)
 
 
-async def guards(recorder: Recorder) -> None:
-    """One whose history was lost, and one that lives so long that it continues as new."""
-    async with Worker(recorder.client, task_queue="recorded-guards", workflows=[ServerGuard]):
-        await _guard(recorder.client, "lost", founding=False)
-        await recorder.write("guard-lost", guard_id("lost"))
-        handle = await _guard(recorder.client, "for_long", founding=True)
-        present = recorder.client.get_workflow_handle(handle.id)
-        while (await present.describe()).run_id == handle.first_execution_run_id:
-            await present.signal(GuardSignal.FORGET_HOLD)
-        await present.execute_update(GuardUpdate.TAKE, _take("for_long", "one more"))
-        await recorder.write_chain("guard-for_long", handle)
-
-
-async def _guard(client: Client, name: str, *, founding: bool) -> WorkflowHandle[Any, Any]:
-    handle: WorkflowHandle[Any, Any] = await client.start_workflow(
-        SERVER_GUARD,
-        GuardInput(server=name, founding=founding),
-        id=guard_id(name),
-        task_queue="recorded-guards",
-    )
-    for number in range(4):
-        await handle.execute_update(GuardUpdate.TAKE, _take(name, f"try {number}"))
-    return handle
-
-
-def _take(server: str, key: str) -> TakeRequest:
-    return TakeRequest(
-        server=server,
-        incident="",
-        key=key,
-        budget=RollingBudget(limit=3),
-        cooldown=timedelta(minutes=10),
-    )
-
-
 # --- drills --------------------------------------------------------------------------------------
 
 
@@ -283,17 +241,34 @@ async def sweeps(recorder: Recorder) -> None:
         "keeping": [busy(0), busy(30), hung(60, 30)],
         "reminding": [busy(0), gone(30), gone(60), gone(90)],
         "over": [busy(0), gone(30), gone(60), busy(90)],
+        "another_process": [_run(busy(0), "a"), _run(busy(30), "b")],
     }
     reminding = Policy(remind_after=60 * SECOND)
     for number, (name, seen) in enumerate(looks.items()):
         async with shard(recorder.client, number, reminding) as made, made.worker():
             made.follows_up = name in ("reminding", "over")
             made.keep_for = timedelta(days=7) if name == "keeping" else None
+            if name == "another_process":
+                await _guarded(made)
             await made.sweep(*seen[:-1])
             made.unsent = {made.server: "no answer within 5s"} if name == "unsent" else {}
             handle = await made.start(seen[-1])
             await handle.result()
             await recorder.write(f"health-{name}", handle.id, handle.run_id)
+
+
+def _run(reading: Reading, process: str) -> Reading:
+    return reading.model_copy(update={"process": process})
+
+
+async def _guarded(made: Shard) -> None:
+    await made.client.start_workflow(
+        SERVER_GUARD,
+        GuardInput(server=made.server, founding=True),
+        id=guard_id(made.server),
+        task_queue=made.queue,
+    )
+    made.guarded = {made.server: ""}
 
 
 async def records(recorder: Recorder) -> None:
@@ -345,7 +320,7 @@ async def fleets(recorder: Recorder) -> None:
     async with Worker(
         client,
         task_queue="recorded-fleet",
-        workflows=[FleetWorkflow, ServerGuard],
+        workflows=[FleetWorkflow, ServerGuard, HostGuard],
         activities=[ScheduleActivities(client).reconcile, GuardActivities(client).found_guards],
     ):
         handle: WorkflowHandle[Any, Any] = await client.start_workflow(
@@ -354,18 +329,41 @@ async def fleets(recorder: Recorder) -> None:
         fleet: WorkflowHandle[Any, Any] = client.get_workflow_handle(FLEET_ID)
         await fleet.execute_update(FleetUpdate.APPLY, ApplyRequest(fleet=_fleet("gpu-1", "gpu-2")))
         await fleet.execute_update(FleetUpdate.PAUSE, PauseRequest(server="gpu-1", span=SECOND))
+        await fleet.execute_update(FleetUpdate.PAUSE, PauseRequest(span=60 * SECOND))
+        await fleet.execute_update(FleetUpdate.PAUSE, PauseRequest())
         await fleet.execute_update(FleetUpdate.APPLY, ApplyRequest(fleet=_fleet("gpu-1")))
         while (await fleet.describe()).run_id == handle.first_execution_run_id:
             await fleet.execute_update(FleetUpdate.PAUSE, PauseRequest(span=60 * SECOND))
             await fleet.execute_update(FleetUpdate.PAUSE, PauseRequest())
         await fleet.execute_update(FleetUpdate.APPLY, ApplyRequest(fleet=_fleet("gpu-1")))
         await recorder.write_chain("fleet-applied", handle)
+        await _renamed(recorder)
 
 
-def _fleet(*names: str) -> Fleet:
+async def _renamed(recorder: Recorder) -> None:
+    """A server that is restarted on a machine, and then goes by another name."""
+    handle: WorkflowHandle[Any, Any] = await recorder.client.start_workflow(
+        FLEET, FleetState(), id=f"{FLEET_ID}-renamed", task_queue="recorded-fleet"
+    )
+    for name in ("gpu-1", "renamed"):
+        request = ApplyRequest(fleet=_fleet(name, container="worker"), founds_all=True)
+        await handle.execute_update(FleetUpdate.APPLY, request)
+    await recorder.write("fleet-renamed", handle.id, handle.first_execution_run_id)
+
+
+def _fleet(*names: str, container: str | None = None) -> Fleet:
+    """``container``: the first server is restarted, by that name, on a machine."""
     url = "http://127.0.0.1:8000"
-    servers = {name: {"source": {"kind": "status", "url": f"{url}/{name}"}} for name in names}
-    return Fleet.model_validate({"servers": servers, "fleet": {"sweep_every": "1h"}})
+    servers: dict[str, dict[str, object]] = {
+        name: {"source": {"kind": "status", "url": f"{url}/{name}"}} for name in names
+    }
+    hosts: dict[str, object] = {}
+    if container is not None:
+        hosts = {"rack": {"address": "rack.internal", "user": "ops", "key": "/key"}}
+        servers[names[0]]["restart"] = {"kind": "docker", "host": "rack", "name": container}
+    return Fleet.model_validate(
+        {"servers": servers, "hosts": hosts, "fleet": {"sweep_every": "1h"}}
+    )
 
 
 # --- the recording -------------------------------------------------------------------------------
@@ -389,15 +387,30 @@ async def record(folder: Path) -> None:
         ExceptionGroup: a story came out differently, or did not end.
     """
     async with _recorder(folder) as recorder:
-        await _together(recorder, remediations, drills, sweeps, alerts)
+        await _together(recorder, remediations, drills, sweeps, probes, alerts)
     async with _recorder(folder, _SUGGEST) as recorder:
         await _together(recorder, long_remediation, guards, fleets, records, storm)
 
 
 async def _together(recorder: Recorder, *parts: Part) -> None:
+    async def live_through(part: Part) -> None:
+        try:
+            async with asyncio.timeout(_WITHIN):
+                await part(recorder)
+        except TimeoutError as problem:
+            raise TimeoutError(f"{part.__name__} did not end within {_WITHIN} s") from problem
+
     async with asyncio.TaskGroup() as group:
         for part in parts:
-            group.create_task(part(recorder))
+            group.create_task(live_through(part))
+
+
+def replace(fresh: Path, folder: Path) -> None:
+    """Put the fresh histories where the newest were; those of earlier releases stay."""
+    for old in folder.glob("*.json"):
+        old.unlink()
+    for new in sorted(fresh.glob("*.json")):
+        (folder / new.name).write_bytes(new.read_bytes())
 
 
 def main() -> int:
@@ -407,11 +420,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         fresh = Path(place)
         asyncio.run(record(fresh))
-        FOLDER.mkdir(exist_ok=True)
-        for old in FOLDER.glob("*.json"):
-            old.unlink()
-        for new in sorted(fresh.glob("*.json")):
-            (FOLDER / new.name).write_bytes(new.read_bytes())
+        replace(fresh, FOLDER)
     sys.stdout.write(f"{len(list(FOLDER.glob('*.json')))} histories in {FOLDER}\n")
     return 0
 

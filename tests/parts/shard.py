@@ -78,6 +78,8 @@ def gone(seconds: float) -> Reading:
 class Shard:
     """``reports`` and ``told`` are what its sweeps passed on; ``unsent`` is what they could not."""
 
+    workflow = HEALTH_SWEEP
+
     def __init__(self, client: Client, number: int = 0, policy: Policy | None = None) -> None:
         self.client, self.number = client, number
         self.server = f"gpu-{number}"
@@ -99,8 +101,12 @@ class Shard:
         self.people = People()
 
     @property
+    def name(self) -> str:
+        return health_id(self.number)
+
+    @property
     def schedule(self) -> ScheduleHandle:
-        return self.client.get_schedule_handle(health_id(self.number))
+        return self.client.get_schedule_handle(self.name)
 
     async def sweep(self, *looks: Reading | Exception) -> SweepResult:
         """Run one sweep for each look; return what the last one left.
@@ -196,13 +202,19 @@ async def shard(
 ) -> AsyncIterator[Shard]:
     """A shard with its schedule, and no worker yet. ``every``: it is set off by itself too."""
     made = Shard(client, number, policy)
-    await client.create_schedule(
-        health_id(number),
+    async with scheduled(made, every):
+        yield made
+
+
+@asynccontextmanager
+async def scheduled(made: Shard, every: timedelta | None = None) -> AsyncIterator[None]:
+    await made.client.create_schedule(
+        made.name,
         Schedule(
             action=ScheduleActionStartWorkflow(
-                HEALTH_SWEEP,
-                SweepRequest(shard=number),
-                id=health_id(number),
+                made.workflow,
+                SweepRequest(shard=made.number),
+                id=made.name,
                 task_queue=made.queue,
                 run_timeout=timedelta(seconds=60),
             ),
@@ -213,6 +225,6 @@ async def shard(
         ),
     )
     try:
-        yield made
+        yield
     finally:
         await made.schedule.delete()

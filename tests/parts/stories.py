@@ -15,9 +15,16 @@ from temporalio.worker import Worker
 from activities.guards import GuardActivities
 from fleet.config import ComposeRestart, DockerRestart
 from fleet.contracts.fleet import Pause
-from fleet.contracts.guard import GuardInput
+from fleet.contracts.guard import GuardInput, HostGuardInput, Take
 from fleet.contracts.host import Effect, GpuFault, GpuHolder, HostStatus, Remedy
-from fleet.contracts.names import REMEDIATION, SERVER_GUARD, guard_id, remediation_id
+from fleet.contracts.names import (
+    HOST_GUARD,
+    REMEDIATION,
+    SERVER_GUARD,
+    guard_id,
+    host_guard_id,
+    remediation_id,
+)
 from fleet.contracts.remediation import (
     Outcome,
     Phase,
@@ -26,13 +33,14 @@ from fleet.contracts.remediation import (
     RemediationStatus,
 )
 from fleet.gpu_memory import GpuMemory
-from fleet.policy import Mode, Policy, RollingBudget
+from fleet.policy import HostBudget, Mode, Policy, RollingBudget
 from fleet.readings import WorkState
 from fleet.verdicts import Verdict
 from tests.parts.people import People
 from tests.parts.world import World
 from workflows.alert import Alert
 from workflows.guard import ServerGuard
+from workflows.host_guard import HostGuard
 from workflows.remediation import Remediation
 
 SECOND = timedelta(seconds=1)
@@ -80,12 +88,16 @@ class Scene(World):
     async def say(self, signal: RemediationSignal, **words: str) -> None:
         await self.handle.signal(signal, {"who": "ann", "why": "as told", **words})
 
+    @property
+    def workflows(self) -> list[type]:
+        return [Remediation, ServerGuard, HostGuard, Alert]
+
     def worker(self) -> Worker:
         guards = GuardActivities(self.client)
         return Worker(
             self.client,
             task_queue=self.queue,
-            workflows=[Remediation, ServerGuard, Alert],
+            workflows=self.workflows,
             activities=[
                 *self.activities,
                 *People(self.told).activities,
@@ -93,6 +105,7 @@ class Scene(World):
                 guards.take_budget,
                 guards.give_back,
                 guards.close_incident,
+                guards.report_starts,
             ],
         )
 
@@ -104,8 +117,19 @@ class Scene(World):
             task_queue=self.queue,
         )
 
+    async def on_a_machine(self, *, limit: int, used: int = 0) -> None:
+        self.machine, self.host_budget = f"{self.server}:22", HostBudget(limit=limit)
+        now = await self.now()
+        takes = [Take(key=f"gpu-2/{n}", at=now, cooldown_until=now, by="bob") for n in range(used)]
+        await self.client.start_workflow(
+            HOST_GUARD,
+            HostGuardInput(machine=self.machine, founding=True, takes=takes),
+            id=host_guard_id(self.machine),
+            task_queue=self.queue,
+        )
 
-Tell = Callable[[Scene], Awaitable[object]]
+
+Tell = Callable[[Any], Awaitable[object]]
 
 
 @dataclass(frozen=True)
@@ -116,6 +140,7 @@ class Story:
     outcome: Outcome
     tell: Tell
     policy: dict[str, Any]
+    scene: type[Scene] = Scene
 
     async def play(self, client: Client) -> Scene:
         """Live it through.
@@ -124,7 +149,7 @@ class Story:
             AssertionError: it came out differently.
             TimeoutError: it did not come to an end.
         """
-        scene = Scene(client, self.name, Policy(**{**QUICK, **self.policy}))
+        scene = self.scene(client, self.name, Policy(**{**QUICK, **self.policy}))
         await scene.freeze()
         async with asyncio.timeout(_WITHIN), scene.worker():
             await scene.found()
@@ -201,6 +226,24 @@ async def _(s: Scene) -> None:
 async def _(s: Scene) -> None:
     s.action = _in_parts()
     s.stop_says = Effect.UNKNOWN
+    await s.report()
+
+
+@story(Outcome.RESOLVED, "on_a_machine")
+async def _(s: Scene) -> None:
+    await s.on_a_machine(limit=2, used=1)
+    await s.report()
+
+
+@story(Outcome.RESOLVED, "after_another_restarter")
+async def _(s: Scene) -> None:
+    """Its first run finds another process than it saw, and waits for it in vain."""
+
+    def restart() -> None:
+        s.generation += 1
+
+    await s.on_a_machine(limit=3, used=1)
+    s.before("collect_evidence", restart)
     await s.report()
 
 
@@ -344,6 +387,18 @@ async def _(s: Scene) -> None:
     await s.report()
 
 
+@story(Outcome.RESTART_FAILED, "on_a_machine")
+async def _(s: Scene) -> None:
+    """Both ledgers get theirs back."""
+
+    def cut() -> None:
+        s.unreachable = True
+
+    await s.on_a_machine(limit=1)
+    s.before("restart_server", cut)
+    await s.report()
+
+
 @story(Outcome.RESTART_FAILED, "by_the_command")
 async def _(s: Scene) -> None:
     s.effect = Effect.FAILED
@@ -353,6 +408,14 @@ async def _(s: Scene) -> None:
 @story(Outcome.BUDGET_EXHAUSTED, budget=RollingBudget(limit=1))
 async def _(s: Scene) -> None:
     s.cure_works = False
+    await s.report()
+    await s.reaches(Phase.ESCALATED)
+    s.frozen_at = None
+
+
+@story(Outcome.BUDGET_EXHAUSTED, "of_its_machine")
+async def _(s: Scene) -> None:
+    await s.on_a_machine(limit=1, used=1)
     await s.report()
     await s.reaches(Phase.ESCALATED)
     s.frozen_at = None

@@ -2,7 +2,8 @@
 
 Where this fails, a change of a workflow would stop every one that runs. Mend it with
 ``workflow.patched``, or, where none of that kind can be running, record anew:
-``make record-histories``.
+``make record-histories``. What earlier releases recorded (``histories/first``) must be replayed
+whatever is recorded anew: workflows of theirs may be running.
 """
 
 import json
@@ -22,13 +23,17 @@ from temporalio.worker import Replayer
 from fleet.contracts.alerts import AlertMessage, AlertResult
 from fleet.contracts.names import ALERT, REMEDIATION
 from fleet.contracts.remediation import Outcome, RemediationStatus
-from tests.record import FOLDER
+from fleet.verdicts import Verdict
+from tests.record import FOLDER, replace
 from worker.runner import PunctualRunner
 from workflows.alert import Alert
+from workflows.ask import AskEngine
 from workflows.drill import Drill
 from workflows.fleet import FleetWorkflow
 from workflows.guard import ServerGuard
 from workflows.health import HealthSweep
+from workflows.host_guard import HostGuard
+from workflows.probe import ProbeSweep
 from workflows.record import ReadingRecord
 from workflows.remediation import Remediation
 from workflows.storm import StormGuard
@@ -44,10 +49,20 @@ WORKFLOWS: list[type] = [
     Alert,
     Drill,
     ReadingRecord,
+    HostGuard,
+    ProbeSweep,
+    AskEngine,
 ]
-HISTORIES = sorted(FOLDER.glob("*.json"))
+#: The newest recording, which has to be complete; and all that was ever released.
+NEWEST = sorted(FOLDER.glob("*.json"))
+HISTORIES = sorted(FOLDER.rglob("*.json"))
+OF_ENGINES = (Verdict.STUCK, Verdict.UNRESPONSIVE)
 #: Bytes; a history that is far larger was recorded from a story that went in circles.
 LARGEST = 250_000
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(FOLDER).with_suffix(""))
 
 
 def history(path: Path) -> WorkflowHistory:
@@ -74,26 +89,59 @@ def replayer(*workflows: type) -> Replayer:
     )
 
 
-@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", HISTORIES, ids=name_of)
 async def test_what_was_recorded_is_what_the_present_workflows_would_do(path: Path) -> None:
     await replayer(*WORKFLOWS).replay_workflow(history(path))
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_every_outcome_of_a_remediation_was_recorded(outcome: Outcome) -> None:
-    results = (result(path) for path in HISTORIES if path.stem.startswith("remediation-"))
+    results = (result(path) for path in NEWEST if path.stem.startswith("remediation-"))
     ended = {RemediationStatus.model_validate_json(raw).outcome for raw in results if raw}
     assert outcome in ended
+
+
+@pytest.mark.parametrize("verdict", OF_ENGINES)
+def test_every_verdict_of_an_engine_that_is_acted_on_was_recorded(verdict: Verdict) -> None:
+    results = (result(path) for path in NEWEST if path.stem.startswith("remediation-"))
+    ended = [RemediationStatus.model_validate_json(raw) for raw in results if raw]
+    assert (verdict, Outcome.RESOLVED) in {(each.verdict, each.outcome) for each in ended}
+
+
+def test_what_the_first_release_recorded_is_still_there() -> None:
+    names = [name_of(path) for path in HISTORIES]
+    assert len(names) == len(set(names))
+    assert len([name for name in names if name.startswith("first/")]) == 40
+
+
+def test_what_is_recorded_anew_replaces_the_newest_set_alone(tmp_path: Path) -> None:
+    fresh, folder = tmp_path / "fresh", tmp_path / "histories"
+    for place, name in ((fresh, "new"), (folder, "old"), (folder / "first", "old")):
+        place.mkdir(exist_ok=True)
+        (place / f"{name}.json").write_text(name)
+    replace(fresh, folder)
+    assert [str(path.relative_to(folder)) for path in sorted(folder.rglob("*.json"))] == [
+        "first/old.json",
+        "new.json",
+    ]
 
 
 @pytest.mark.parametrize("each", WORKFLOWS)
 def test_every_workflow_was_recorded(each: type) -> None:
     name = workflow._Definition.must_from_class(each).name
-    assert name in {started(path)["workflowType"]["name"] for path in HISTORIES}
+    assert name in {started(path)["workflowType"]["name"] for path in NEWEST}
 
 
 @pytest.mark.parametrize(
-    "name", ["remediation-escalated-for_long", "guard-for_long", "storm-guard", "fleet-applied"]
+    "name",
+    [
+        "remediation-escalated-for_long",
+        "guard-for_long",
+        "host-guard-for_long",
+        "storm-guard",
+        "fleet-applied",
+        "record-for_long",
+    ],
 )
 def test_what_lives_for_long_was_recorded_on_both_sides_of_its_renewal(name: str) -> None:
     before = json.loads((FOLDER / f"{name}.json").read_text())["events"][-1]
@@ -105,12 +153,12 @@ def test_what_lives_for_long_was_recorded_on_both_sides_of_its_renewal(name: str
 
 
 def test_sweeps_were_recorded_with_the_memory_of_the_one_before() -> None:
-    sweeps = [path for path in HISTORIES if path.stem.startswith("health-")]
+    sweeps = [path for path in HISTORIES if path.stem.startswith(("health-", "probe-"))]
     assert len(sweeps) >= 2
     assert all("lastCompletionResult" in started(path) for path in sweeps)
 
 
-@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", HISTORIES, ids=name_of)
 def test_a_history_says_nothing_of_the_machine_that_recorded_it(path: Path) -> None:
     text = path.read_text()
     decoded = " ".join(_payloads(json.loads(text)))
