@@ -282,6 +282,9 @@ def test_a_suspicion_is_reported_at_once_and_its_end_too() -> None:
     assert [report.good for report in first.reports] == [True]
     assert [report.observation.verdict for report in second.reports] == [SUSPECT]
     assert [report.ongoing for report in third.reports] == [True]
+    # Each carries for how long it counts for nothing after one that was not confirmed.
+    quiet = [report.quiet for judged in (second, third, fourth) for report in judged.reports]
+    assert quiet == [20 * POLICY.confirm_wait, 20 * POLICY.confirm_wait, None]
     assert [(report.good, report.observation.verdict) for report in fourth.reports] == [
         (True, BUSY)
     ]
