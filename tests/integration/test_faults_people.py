@@ -4,13 +4,14 @@ One fleet hangs at once; each server has a story of its own, told by its test.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from fleet.contracts.guard import Hold
 from fleet.contracts.remediation import Outcome, Phase
+from fleet.foreign import FOREIGN
 from tests.parts.rig import Rig
 from tests.parts.watched import Facts, Plan, Server, until
 
@@ -115,7 +116,7 @@ async def test_what_somebody_stopped_paused_or_replaced_is_not_touched_and_pages
     left = hung.left[label]
     assert (now.identity, now.started) == (left.identity, left.started)
     assert now.status == BY_HAND[label]
-    await _is_left_to_a_person(server)
+    await _is_left_to_a_person(server, started_by=[FOREIGN] if label == "replaced" else [])
 
 
 async def test_what_somebody_removed_is_not_made_again_and_pages(hung: Hung, rig: Rig) -> None:
@@ -125,12 +126,13 @@ async def test_what_somebody_removed_is_not_made_again_and_pages(hung: Hung, rig
     await _is_left_to_a_person(server)
 
 
-async def _is_left_to_a_person(server: Server) -> None:
+async def _is_left_to_a_person(server: Server, started_by: Sequence[str] = ()) -> None:
     await server.is_told("handed_over")
     assert server.pages == ["handed_over"]
     guard = await server.guard()
     assert guard.incident is not None
-    assert (guard.takes, guard.incident.hold) == ([], Hold.PERSON)
+    assert [taken.by for taken in guard.takes] == list(started_by)
+    assert guard.incident.hold is Hold.PERSON
 
 
 async def test_a_recovery_in_the_delay_ends_it_untouched(hung: Hung) -> None:
