@@ -71,12 +71,21 @@ def _explanation(state: GuardState, request: StartRequest, now: datetime) -> Tak
 
 
 def _own(state: GuardState, sight: Sight, process: str, now: datetime) -> GuardState:
-    """That process was started by steady's newest restart."""
+    """That process was started by steady's newest restart.
+
+    The ones before it of the same incident have had theirs then, seen or not, and explain no more.
+    """
     if any(taken.seen.get(sight) == process for taken in state.takes):
         return state
     own = [t for t in state.takes if t.by != FOREIGN and sight not in t.seen]
     recent = [t for t in own if now - t.at <= EXPLAINS]
-    return _seen(state, recent[-1], sight, process) if recent else state
+    if not recent:
+        return state
+    newest = max(recent, key=lambda taken: (bool(taken.incident), taken.at))
+    for taken in own:
+        if taken.incident and taken.incident == newest.incident and taken.at < newest.at:
+            state = _seen(state, taken, sight, "")
+    return _seen(state, newest, sight, process)
 
 
 def _seen(state: GuardState, taken: Take, sight: Sight, process: str) -> GuardState:
@@ -105,11 +114,14 @@ def _answer(state: GuardState, cause: Take, now: datetime) -> StartResult:
 
 
 def process_of(host: HostState) -> str:
-    """The name of a process as its host sees it; "" where the host has none for it."""
-    if not host.identity or not host.started:
+    """The name of the server's own process as its host sees it; "" where the host has none for it.
+
+    Whatever step of the ladder was asked for, it is the same: a stronger step shows what it would
+    restart, which is another thing with another name, and no new process.
+    """
+    if not host.identity or not host.own_start:
         return ""
-    words = f"{host.identity} {host.started}"
-    return hashlib.sha256(words.encode(errors="surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(host.own_start.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def ours(state: GuardState, process: str, now: datetime) -> GuardState:

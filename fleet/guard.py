@@ -57,7 +57,7 @@ def give_back(
     state = ledger.give_back(state, request, now)
     if booked is None or not request.proof:
         return state, None
-    if booked.seen:
+    if any(booked.seen.values()):
         key = f"{foreign.FOREIGN}/instead of/{booked.key}"
         changes = {
             "key": key,

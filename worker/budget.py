@@ -37,7 +37,14 @@ from worker.errors import SetupError
 _QUERY_WITHIN = timedelta(seconds=5)
 #: While a remediation is here, the server is being restarted, or was a moment ago.
 _ACTING = frozenset(
-    {Phase.TAKING, Phase.RESTARTING, Phase.SETTLING, Phase.COOLING, Phase.VERIFYING}
+    {
+        Phase.TAKING,
+        Phase.RESTARTING,
+        Phase.FREEING,
+        Phase.SETTLING,
+        Phase.COOLING,
+        Phase.VERIFYING,
+    }
 )
 
 

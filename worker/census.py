@@ -19,6 +19,7 @@ from temporalio.service import RPCError
 from activities.ledgers import GuardReader
 from activities.policies import PolicyReader
 from activities.storms import StormReader
+from fleet.actions import machine
 from fleet.config import Fleet
 from fleet.contracts.alerts import AlertResult
 from fleet.contracts.fleet import FleetState
@@ -61,7 +62,8 @@ class ClosedIncident:
 class Census:
     """What was read; a part that could not be is none. ``closed`` and ``alerts`` are new ones only,
     each told once in the life of this process. ``budgets`` are restarts left, and the limit.
-    ``refused`` is how often a server's ledger had none left, ``blocked`` how many servers are kept
+    ``refused`` is how often a server's ledger had none left, ``refused_on`` how often that of a
+    machine had none for all its servers, ``blocked`` how many servers are kept
     from their restart now, by reason, and ``unattended`` how many nobody acts on.
     """
 
@@ -69,6 +71,7 @@ class Census:
     phases: Mapping[str, int] | None = None
     budgets: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
+    refused_on: Mapping[str, int] = field(default_factory=dict)
     blocked: Mapping[str, int] | None = None
     unattended: int | None = None
     waiting: int | None = None
@@ -88,6 +91,7 @@ class CensusTaker:
         self._alerts = ClosedRuns(client, ALERT, AlertResult)
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._budgets = _Budgets(self._guards, self._slots)
+        self._machines = _Machines(self._guards, self._slots)
         self._unattended = _Unattended(client)
         self._undated: list[tuple[RemediationStatus, int]] = []
 
@@ -106,11 +110,13 @@ class CensusTaker:
         acted_on = {*(opened or {}), *(each.status.server for each in closed)}
         budgets = await self._budgets.look(fleet, acted_on) if fleet is not None else {}
         kept = self._budgets.guards
+        machines = _machines(fleet, state.machines) if fleet is not None and state else {}
         return Census(
             verdicts=_verdicts(state, shards) if state is not None else None,
             phases=Counter(opened.values()) if opened is not None else None,
             budgets=budgets,
             refused={name: guard.refused for name, (guard, _) in kept.items()},
+            refused_on=await self._machines.look(machines, acted_on),
             blocked=blocked(state, shards, opened, kept, datetime.now(UTC))
             if state is not None and opened is not None
             else None,
@@ -208,6 +214,39 @@ class _Budgets:
             self.guards[name] = (guard, left)
 
 
+class _Machines:
+    """How often the ledger of each machine has refused; read as often as those of its servers."""
+
+    def __init__(self, guards: GuardReader, slots: asyncio.Semaphore) -> None:
+        self._guards, self._slots = guards, slots
+        self._known: dict[str, tuple[float, int | None]] = {}
+
+    async def look(
+        self, machines: Mapping[str, Collection[str]], acted_on: Collection[str]
+    ) -> dict[str, int]:
+        """The refusals by machine; ``machines`` names the servers of each."""
+        never, now = (float("-inf"), None), time.monotonic()
+        self._known = {name: self._known.get(name, never) for name in machines}
+        due = [
+            name
+            for name, (at, _) in self._known.items()
+            if now - at >= _BUDGETS_EVERY or any(server in acted_on for server in machines[name])
+        ]
+        due.sort(key=lambda name: self._known[name][0])
+        await asyncio.gather(*(self._read(name) for name in due[:_BUDGETS_A_LOOK]))
+        return {name: count for name, (_, count) in self._known.items() if count is not None}
+
+    async def _read(self, name: str) -> None:
+        """A ledger that can't be read keeps its last count: a counter must not seem to restart."""
+        count = self._known[name][1]
+        try:
+            async with self._slots, asyncio.timeout(_PATIENCE.total_seconds()):
+                held = await self._guards.host(name)
+        except (RPCError, TimeoutError, ValueError):
+            held = None
+        self._known[name] = (time.monotonic(), held.refused if held is not None else count)
+
+
 class _Unattended:
     """How many servers nobody acts on, asked once a minute; of many, those bad for longest."""
 
@@ -224,6 +263,16 @@ class _Unattended:
         found = await self._auditor.look(state, fleet, shards, most=_AUDITED)
         self._count = len(found.unattended) + sum(len(blind.servers) for blind in found.blind)
         return self._count
+
+
+def _machines(fleet: Fleet, founded: Collection[str]) -> dict[str, set[str]]:
+    """The servers of each machine that has a ledger."""
+    found: dict[str, set[str]] = {}
+    for name in fleet.servers:
+        host = fleet.spec(name).host
+        if host is not None and machine(host) in founded:
+            found.setdefault(machine(host), set()).add(name)
+    return found
 
 
 def _day(budget: Budget, now: datetime) -> tuple[datetime, datetime] | None:

@@ -127,6 +127,7 @@ class Metrics:
                 _replace(self._left, {name: left for name, (left, _) in census.budgets.items()})
                 _replace(self._limit, {name: limit for name, (_, limit) in census.budgets.items()})
                 self._refusals.by_server = dict(census.refused)
+                self._refusals.by_machine = dict(census.refused_on)
             if census.storm is not None:
                 self._show_storm(census.storm)
             if census.blocked is not None:
@@ -207,6 +208,7 @@ class _Refusals(Collector):
 
     def __init__(self) -> None:
         self.by_server: dict[str, int] = {}
+        self.by_machine: dict[str, int] = {}
 
     def collect(self) -> Iterable[Metric]:
         refused = CounterMetricFamily(
@@ -216,7 +218,14 @@ class _Refusals(Collector):
         )
         for server, count in self.by_server.items():
             refused.add_metric([server], count)
-        return [refused]
+        on_machine = CounterMetricFamily(
+            "steady_machine_restarts_refused",
+            "Restarts that the capped total of a machine has refused.",
+            labels=["machine"],
+        )
+        for machine, count in self.by_machine.items():
+            on_machine.add_metric([machine], count)
+        return [refused, on_machine]
 
 
 class _Process(Collector):

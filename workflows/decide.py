@@ -57,6 +57,9 @@ class Decide:
                 "what runs there now", self._case.incident.rung
             )
         except HostTrouble as problem:
+            self._seen = (
+                None  # What an earlier step showed is another object, and none that is new.
+            )
             self._book.note(f"the host could not be asked: {problem}")
             return
         self.strangers.first_seen(self._seen)

@@ -215,11 +215,13 @@ class Healing:
         self._orders.committed = True
         # Beside the command, not before it: nothing may age the facts that it rests on.
         telling = asyncio.create_task(self._announce(facts))
+        self._decide.strangers.sent()
         try:
             act = self._parts if in_parts(facts.step.action) else self._cure
             done = await act.restart(facts, key)
         except NotSent as problem:
             self._orders.committed = False
+            self._decide.strangers.not_sent()
             await self._taking.give_back(facts, key, f"nothing was sent: {problem.kind}")
             return self._not_sent(problem)
         finally:

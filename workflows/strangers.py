@@ -18,14 +18,30 @@ _PATCH = "foreign-starts"
 class Strangers:
     def __init__(self, case: Case) -> None:
         self._case = case
+        self._before = ""
 
     def first_seen(self, host: HostState) -> None:
-        """An earlier run of the incident may have left which process it saw last."""
-        self._case.process = self._case.incident.process or foreign.process_of(host)
+        """The run, or an earlier one of the incident, may know which process it saw last."""
+        self._case.process = (
+            self._case.process or self._case.incident.process or foreign.process_of(host)
+        )
+
+    def sent(self) -> None:
+        """From now on another restart is the newest, whose process nobody has seen yet."""
+        self._before, self._case.ours = self._case.ours, ""
+
+    def not_sent(self) -> None:
+        self._case.ours = self._before
 
     def restarted(self, after: HostState | None) -> None:
-        """Steady's restart took effect; ``after`` is what the host showed then, where it did."""
-        if after is not None and (process := foreign.process_of(after)):
+        """Steady's restart took effect; ``after`` is what the host showed then, where it did.
+
+        A container that a reboot has yet to start still shows the start of before.
+        """
+        if after is None or after.status is not HostStatus.RUNNING:
+            return
+        process = foreign.process_of(after)
+        if process and process != self._case.process:
             self._case.process = self._case.ours = process
 
     async def are_at_work(self, host: HostState, present: PresentPolicy, spec: ServerSpec) -> bool:

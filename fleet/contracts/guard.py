@@ -168,8 +168,8 @@ class Sight(StrEnum):
 class Take(Message):
     """A restart in a ledger; ``server`` names whose, in a machine's ledger.
 
-    ``seen`` are the names of the process that it started, by sight. One of which it is proved that
-    it had no effect ``explains`` no process.
+    ``seen`` are the names of the process that it started, by sight; "" where that went unseen. One
+    of which it is proved that it had no effect ``explains`` no process.
     """
 
     key: str

@@ -39,6 +39,7 @@ async def entered(world: W, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[W]
             guards.take_budget,
             guards.give_back,
             guards.close_incident,
+            guards.report_starts,
         ],
         workflow_runner=PunctualRunner(),
     )

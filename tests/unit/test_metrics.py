@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from fleet.config import Fleet
 from fleet.contracts.fleet import FleetState, Pause
-from fleet.contracts.guard import GuardState, Hold, Incident, Take, TakeRequest
+from fleet.contracts.guard import GuardState, Hold, HostLedger, Incident, Take, TakeRequest
 from fleet.contracts.remediation import Outcome, Phase, RemediationStatus
 from fleet.contracts.storm import Lease, StormState, Suspicion
 from fleet.contracts.sweep import SweepResult
@@ -27,7 +27,7 @@ from fleet.verdicts import Verdict
 from worker import census as census_part
 from worker import scrape as scrape_part
 from worker.blocked import REASONS, blocked
-from worker.census import Census, ClosedIncident, _Budgets
+from worker.census import Census, ClosedIncident, _Budgets, _Machines, _machines
 from worker.metrics import Metrics
 from worker.scrape import Scrape
 from worker.sweeps import Shard
@@ -295,6 +295,12 @@ class Guards:
         self.takes = 0
         self.gone: set[str] = set()
 
+    async def host(self, machine: str) -> HostLedger | None:
+        self.asked.append(machine)
+        if self.fails:
+            raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
+        return None if machine in self.gone else HostLedger(machine=machine, refused=self.takes)
+
     async def state(self, server: str) -> GuardState | None:
         self.asked.append(server)
         if self.fails:
@@ -369,6 +375,48 @@ class TestBudgets:
         assert await budgets.look(fleet("a"), ()) == {"a": (3, 3)}
 
 
+MACHINES = {"rack:22": {"a", "b"}, "other:22": {"c"}}
+
+
+class TestRefusalsByMachines:
+    @pytest.mark.anyio
+    async def test_are_counted_by_their_ledgers_and_read_again_where_steady_acts(self) -> None:
+        guards = Guards()
+        machines = _Machines(guards, asyncio.Semaphore(8))  # type: ignore[arg-type]
+        first = await machines.look(MACHINES, ())
+        guards.takes = 3
+        second = await machines.look(MACHINES, {"b"})
+        assert (first, second) == ({"rack:22": 0, "other:22": 0}, {"rack:22": 3, "other:22": 0})
+        assert await machines.look({"rack:22": {"a"}}, ()) == {"rack:22": 3}
+        assert len(guards.asked) == 3
+
+    @pytest.mark.anyio
+    async def test_stay_as_they_were_where_a_ledger_can_not_be_read(self) -> None:
+        guards = Guards()
+        guards.takes = 3
+        machines = _Machines(guards, asyncio.Semaphore(8))  # type: ignore[arg-type]
+        await machines.look(MACHINES, ())
+        guards.fails = True
+        assert (await machines.look(MACHINES, {"a"}))["rack:22"] == 3
+        never = _Machines(guards, asyncio.Semaphore(8))  # type: ignore[arg-type]
+        assert await never.look(MACHINES, ()) == {}
+
+    def test_are_asked_of_the_machines_that_have_a_ledger(self) -> None:
+        hosts = {
+            name: {"address": f"{name}.internal", "user": "ops", "key": "/key"}
+            for name in ("one", "two")
+        }
+        servers = {
+            name: {
+                "source": {"kind": "redis", "key": name},
+                "restart": {"kind": "docker", "host": host, "name": name},
+            }
+            for name, host in {"a": "one", "b": "one", "c": "two"}.items()
+        }
+        known = Fleet.model_validate({"hosts": hosts, "servers": servers})
+        assert _machines(known, ["one.internal:22"]) == {"one.internal:22": {"a", "b"}}
+
+
 class TestWhatIsBlocked:
     def count(self, **facts: Any) -> dict[str, int]:
         """The reasons that apply to a server that hangs, of a fleet of two."""
@@ -419,12 +467,17 @@ class TestWhatIsBlocked:
         assert {samples(metrics)["steady_servers_held_back", reason] for reason in REASONS} == {0}
         metrics.show(
             Census(
-                budgets={"gpu-1": (0, 3)}, refused={"gpu-1": 2}, blocked={"budget": 1}, unattended=4
+                budgets={"gpu-1": (0, 3)},
+                refused={"gpu-1": 2},
+                refused_on={"rack:22": 5},
+                blocked={"budget": 1},
+                unattended=4,
             ),
             [],
         )
         shown = samples(metrics)
         assert shown["steady_restarts_refused_total", "gpu-1"] == 2
+        assert shown["steady_machine_restarts_refused_total", "rack:22"] == 5
         assert (
             shown["steady_servers_held_back", "budget"],
             shown["steady_servers_held_back", "hold"],

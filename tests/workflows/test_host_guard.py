@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from activities.guards import GuardActivities
-from activities.ledgers import GuardReader
+from activities.ledgers import GUARD_UNREACHABLE, GuardReader, Ledgers
 from fleet.contracts.fleet import FoundingRequest
 from fleet.contracts.guard import (
     GiveBackRequest,
@@ -23,6 +24,11 @@ from fleet.contracts.guard import (
     HostShare,
     HostTakeRequest,
     Refuser,
+    Sight,
+    StartBatch,
+    StartRequest,
+    StartResult,
+    Take,
     TakeResult,
 )
 from fleet.contracts.names import host_guard_id
@@ -358,3 +364,79 @@ class TestHeirs:
         await gone.ask(rack.guards.found_guards, request)
 
         assert not (await gone.take("first")).granted
+
+
+# --- starts by somebody else ---------------------------------------------------------------------
+
+
+class _Crash(BaseException):
+    """The worker's process is gone: nothing may catch it."""
+
+
+@pytest.mark.parametrize("booked", [False, True], ids=["before", "after"])
+async def test_a_crash_around_the_second_booking_of_a_start_is_made_up_for_and_counts_once(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch, booked: bool
+) -> None:
+    """The server's ledger has it; the machine's has it as well, or not yet."""
+    await rack.found()
+    desk = await rack.server()
+    start = StartRequest(
+        server=desk.server,
+        machine=rack.machine,
+        sight=Sight.RECORD,
+        process="p2",
+        cooldown=10 * MINUTE,
+    )
+    book, crashes = Ledgers._book, [True]
+
+    async def crash_once(self: Ledgers, machine: str, take: Take) -> None:
+        if not crashes or booked:
+            await book(self, machine, take)
+        if crashes:
+            crashes.pop()
+            raise _Crash
+
+    monkeypatch.setattr(Ledgers, "_book", crash_once)
+    with pytest.raises(BaseExceptionGroup):
+        await _started(rack, desk, start, "activity-7")
+    halfway = (len((await desk.state()).takes), len((await rack.ledger()).takes))
+    await desk.env.sleep(MINUTE)
+    answers = [await _started(rack, desk, start, asker) for asker in ("activity-7", "next-sweep")]
+
+    assert halfway == (1, int(booked))
+    assert await keys(desk) == ["foreign/record/p2"]
+    assert await rack.keys() == ["foreign/record/p2"]
+    own, host = (await desk.state()).takes[0], (await rack.ledger()).takes[0]
+    assert (host.by, host.server, host.at) == ("foreign", desk.server, own.at)
+    assert [answer.take == answers[0].take for answer in answers] == [True, True]
+    assert answers[0].tell
+
+
+async def test_a_start_whose_machine_could_not_be_told_is_named_and_booked_by_the_retry(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await rack.found()
+    desk = await rack.server()
+    start = StartRequest(
+        server=desk.server,
+        machine=rack.machine,
+        sight=Sight.RECORD,
+        process="p2",
+        cooldown=10 * MINUTE,
+    )
+
+    async def away(*_: object) -> None:
+        raise ApplicationError("no worker answered in time", type=GUARD_UNREACHABLE)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledgers, "_book", away)
+        with pytest.raises(ApplicationError, match=desk.server):
+            await _started(rack, desk, start, "activity-7")
+    await _started(rack, desk, start, "activity-7")
+
+    assert await keys(desk) == await rack.keys() == ["foreign/record/p2"]
+
+
+async def _started(rack: Rack, desk: Desk, start: StartRequest, asker: str) -> StartResult:
+    found = await desk.ask(rack.guards.report_starts, StartBatch(starts=[start]), asker)
+    return found.answers[desk.server]

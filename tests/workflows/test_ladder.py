@@ -5,10 +5,11 @@ from datetime import timedelta
 
 import pytest
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
 from fleet.config import ComposeRestart, RebootRestart
-from fleet.contracts.host import Effect
+from fleet.contracts.host import Effect, HostErrorType, HostStatus
 from fleet.contracts.remediation import Outcome, Phase
 from fleet.policy import Policy, RollingBudget
 from tests.parts.entered import entered, guard_of
@@ -161,3 +162,108 @@ async def test_a_reboot_after_which_the_host_shows_the_same_boot_is_told(world: 
     status = await world.end(await world.report())
     assert status.outcome is Outcome.RESTART_FAILED
     assert world.pages == ["not_recovered", "restart_failed"]
+
+
+# --- whose start it was --------------------------------------------------------------------------
+
+
+async def takers(world: World) -> list[str]:
+    return [taken.by for taken in (await guard_of(world)).takes]
+
+
+async def test_no_step_of_the_ladder_is_taken_for_another_restarter(world: World) -> None:
+    world.ladder, world.cure_works = (PROJECT, REBOOT), False
+    await world.report()
+    await world.env.sleep(timedelta(hours=6))
+    assert world.rungs == [0, 1, 2, 3]
+    assert await takers(world) == ["steady"] * 4
+    assert "foreign_restart" not in world.causes
+
+
+async def test_nor_where_the_host_could_not_be_asked_between_two_steps(world: World) -> None:
+    """The next step shows the host by another name: the project's, not the container's."""
+    world.ladder, world.cure_works = (PROJECT,), False
+    missed = 0
+
+    def once_it_did_not_help() -> None:
+        nonlocal missed
+        if "not_recovered" not in world.pages:
+            world.before("inspect_host", once_it_did_not_help)
+            return
+        missed += 1
+        world.cure_works = True
+        raise ApplicationError("cut off", type=HostErrorType.UNREACHABLE, non_retryable=True)
+
+    world.before("inspect_host", once_it_did_not_help)
+    status = await world.end(await world.report())
+    assert (status.outcome, world.rungs, missed) == (Outcome.RESOLVED, [0, 1], 1)
+    assert await takers(world) == ["steady"] * 2
+    assert "foreign_restart" not in world.causes
+
+
+async def test_nor_is_a_container_that_comes_up_some_time_after_the_reboot(world: World) -> None:
+    """Right after the boot the host shows the container as it was left, with its old start."""
+    world.ladder, world.cure_works = (REBOOT,), False
+
+    def first_step() -> None:
+        world.before("restart_server", reboots)
+
+    def reboots() -> None:
+        world.takes_effect, world.status = False, HostStatus.RUNNING
+        world.before("inspect_host", shows_it_exited)
+
+    def shows_it_exited() -> None:
+        world.status = HostStatus.STOPPED
+        world.before("inspect_host", shows_it_running)
+
+    def shows_it_running() -> None:
+        world.status, world.takes_effect = HostStatus.RUNNING, True
+        world.generation += 1
+
+    world.before("restart_server", first_step)
+    await world.report()
+    await world.env.sleep(timedelta(hours=3))
+    assert world.rungs[:2] == [0, 1]
+    assert len(world.rungs) > 2
+    assert set(await takers(world)) == {"steady"}
+    assert "foreign_restart" not in world.causes
+
+
+async def test_a_start_by_somebody_else_after_two_steps_is_known_for_one(world: World) -> None:
+    """The first restart of the incident explains no process that is newer than the second's."""
+    world.ladder, world.cure_works = (PROJECT,), False
+
+    def meddled_with() -> None:
+        if len(world.rungs) < 2 or world.pages.count("not_recovered") < 1:
+            world.before("collect_evidence", meddled_with)
+            return
+        world.generation += 1
+
+    world.before("collect_evidence", meddled_with)
+    await world.report()
+    await world.env.sleep(timedelta(hours=3))
+    assert (await takers(world))[:3] == ["steady", "steady", "foreign"]
+    assert world.causes.count("foreign_restart") == 1
+
+
+async def test_nor_is_a_second_restart_that_takes_effect_after_its_run_has_given_up(
+    world: World,
+) -> None:
+    """The run ends with the process of its first restart before its eyes."""
+    world.cure_works = False
+
+    def the_second() -> None:
+        world.before("restart_server", cut)
+
+    def cut() -> None:
+        world.effect, world.takes_effect = Effect.UNKNOWN, False
+
+    world.before("restart_server", the_second)
+    first = await world.end(await world.report())
+    world.generation += 1
+    world.effect, world.takes_effect, world.cure_works = Effect.DONE, True, True
+    await world.env.sleep(world.policy.cooldown)
+    second = await world.end(await world.report(key="sweep-2"))
+    assert (first.outcome, second.outcome) == (Outcome.RESTART_FAILED, Outcome.RESOLVED)
+    assert set(await takers(world)) == {"steady"}
+    assert "foreign_restart" not in world.causes

@@ -43,8 +43,17 @@ async def test_a_group_is_one_act_under_one_lock_and_one_take(world: World) -> N
     status = await world.end(await world.report())
     assert status.outcome is Outcome.RESOLVED
     assert (len(world.stops), len(world.starts), world.pages) == (1, 1, [])
-    assert len((await guard_of(world)).takes) == 1
+    assert [taken.by for taken in (await guard_of(world)).takes] == ["steady"]
     assert world.stops[0].expected.identity == world.starts[0].expected.identity
+
+
+async def test_what_is_stopped_and_started_is_taken_for_no_other_restarter(world: World) -> None:
+    world.action, world.holders, world.cure_works = WAITS, [HOLDER], False
+    await world.report()
+    await world.env.sleep(timedelta(hours=3))
+    assert (len(world.stops), len(world.starts)) == (3, 3)
+    assert [taken.by for taken in (await guard_of(world)).takes] == ["steady"] * 3
+    assert "foreign_restart" not in world.causes
 
 
 async def test_memory_that_is_freed_in_time_lets_it_start(world: World) -> None:

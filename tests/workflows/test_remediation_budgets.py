@@ -7,13 +7,17 @@ from temporalio.client import WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
 from activities.ledgers import GUARD_UNREACHABLE, GuardReader, Ledgers
+from fleet.config import Fleet
+from fleet.contracts.fleet import FleetState
 from fleet.contracts.guard import GuardUpdate, HostGuardInput, Take, TakeRequest
 from fleet.contracts.host import Effect, HostErrorType
 from fleet.contracts.names import HOST_GUARD, TASK_QUEUE, guard_id, host_guard_id
-from fleet.contracts.remediation import Outcome
+from fleet.contracts.remediation import Outcome, Phase
 from fleet.policy import HostBudget
 from tests.parts.world import MINUTE, World
 from tests.workflows.test_remediation import PROMPT, Enter, env, world
+from worker.budget import Counter, Refused
+from workflows.remediation import Remediation
 
 __all__ = ["env", "world"]
 
@@ -223,3 +227,50 @@ class TestAnotherRestarter:
             assert guard is not None
             assert [taken.by for taken in guard.takes] == ["foreign", "steady"]
             assert "foreign_restart" not in w.causes
+
+
+class TestAScriptThatAsksMeanwhile:
+    """``steady budget take``, by somebody who would restart the same server himself."""
+
+    def counter(self, w: World) -> Counter:
+        hosts = {"box": {"address": "127.0.0.1", "user": "ops", "key": "/key"}}
+        server = {
+            "source": {"kind": "status", "url": "http://127.0.0.1:9/"},
+            "restart": {"kind": "docker", "host": "box", "name": "worker"},
+            "policy": {"cooldown": "1s", "verify_after": "1s"},
+        }
+        fleet = Fleet.model_validate({"hosts": hosts, "servers": {w.server: server}})
+        return Counter(w.env.client, FleetState(fleet=fleet), TASK_QUEUE)
+
+    @pytest.mark.parametrize("wanted", [Phase.COOLING, Phase.VERIFYING])
+    async def test_is_refused_while_steady_restarts_it(self, world: Enter, wanted: Phase) -> None:
+        """Also where no cooldown is left to refuse him: the restart is still being verified."""
+        policy = PROMPT.model_copy(
+            update={"cooldown": 2 * MINUTE, "verify_after": 20 * MINUTE, "load_limit": 30 * MINUTE}
+        )
+        async with world(policy) as w:
+            handle = await w.report()
+            while (await handle.query(Remediation.status)).phase is not wanted:
+                await w.env.sleep(MINUTE / 4)
+            took = await self.counter(w).take(w.server, "deploy", "new image", "k")
+            guard = await GuardReader(w.env.client).state(w.server)
+
+            assert (took.granted, took.refused_by) == (False, Refused.REMEDIATION)
+            assert str(wanted) in took.why
+            assert guard is not None
+            assert [taken.by for taken in guard.takes] == ["steady"]
+            assert (await w.end(handle)).outcome is Outcome.RESOLVED
+
+    async def test_is_granted_while_steady_only_looks_and_steady_stands_back_then(
+        self, world: Enter
+    ) -> None:
+        async with world() as w:
+            handle = await w.report()
+            while (await handle.query(Remediation.status)).phase is not Phase.PERSISTING:
+                await w.env.sleep(timedelta(seconds=1))
+            took = await self.counter(w).take(w.server, "deploy", "new image", "k")
+            assert took.granted
+            w.cure_works = True
+            w._restarted(await w.now())
+            assert (await w.end(handle)).outcome is Outcome.RECOVERED
+            assert w.restarts == []
