@@ -48,7 +48,7 @@ def test_without_a_file_it_shows_the_demonstration_and_a_second_run_goes_on(
 ) -> None:
     with command(_UP, tmp_path, _state(tmp_path)) as first:
         ui = first.until("Temporal UI: http://127.0.0.1:")
-        assert "demonstration fleet, version 1 (4 added)" in first.until("Fleet: ")
+        assert "demonstration fleet, version 1 (7 added)" in first.until("Fleet: ")
         first.until(f"{HEALTHY}: ")
         _stop(first)
     assert left_behind(tmp_path) == []
