@@ -19,8 +19,14 @@ from activities import host as host_module
 from activities.host import HostActivities
 from fleet.actions import CommandRestart, SystemdRestart
 from fleet.config import ServerSpec
-from fleet.contracts.host import Effect, HostErrorType, HostState, HostStatus, RestartOrder
-from fleet.contracts.names import ServerRequest
+from fleet.contracts.host import (
+    Effect,
+    HostErrorType,
+    HostRequest,
+    HostState,
+    HostStatus,
+    RestartOrder,
+)
 from tests.parts.odd_ssh import SlowSession, odd_ssh
 from tests.parts.on_host import NoPolicies, OnHost, Policies, spec
 from tests.parts.sshd import Sshd, free_port
@@ -229,7 +235,7 @@ async def test_a_server_without_a_place_in_the_fleet_is_not_touched(
     order = RestartOrder(server="gpu-1", expected=UNSEEN, key="k")
     for call, argument in (
         (activities.restart_server, order),
-        (activities.inspect_host, ServerRequest(server="gpu-1")),
+        (activities.inspect_host, HostRequest(server="gpu-1")),
     ):
         with pytest.raises(ApplicationError) as caught:
             await ActivityEnvironment().run(call, argument)  # type: ignore[arg-type]
