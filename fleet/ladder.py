@@ -7,6 +7,7 @@ and the last one repeats.
 import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from pydantic import BaseModel
@@ -55,7 +56,7 @@ class Act:
     def at(self) -> At:
         return ("servers", self.server, *_place(self.rung))
 
-    @property
+    @cached_property
     def targets(self) -> frozenset[tuple[object, ...]]:
         """All that is restarted, member by member of a group."""
         return frozenset(target(each, self.host) for each in members(self.action))
@@ -133,13 +134,10 @@ def collisions(ladders: Mapping[str, list[Act]]) -> Iterator[Refusal]:
     A restart is for one server that is already down. A first step is never shared: one thing would
     have two locks. A stronger one may take other servers along, where it names them.
     """
+    near = _Near(ladders)
     for act in [act for ladder in ladders.values() for act in ladder]:
         yield from _misnamed(act, ladders)
-        hit = [
-            other
-            for other, ladder in ladders.items()
-            if other != act.server and ladder and _hits(act, ladder)
-        ]
+        hit = [other for other in near.to(act) if _hits(act, ladders[other])]
         twin = next((one for one in hit if act.rung == 0 and _is_twin(act, ladders[one])), None)
         if twin is not None:
             is_group = len(act.targets | ladders[twin][0].targets) > 1
@@ -154,6 +152,32 @@ def collisions(ladders: Mapping[str, list[Act]]) -> Iterator[Refusal]:
                 "leave the step out; or, where that is meant, name every one of them in"
                 " also_restarts",
             )
+
+
+class _Near:
+    """Which servers an act could hit at all, so that not every one is compared with every other."""
+
+    def __init__(self, ladders: Mapping[str, list[Act]]) -> None:
+        self._places = {server: place for place, server in enumerate(ladders)}
+        self._by_target: dict[object, set[str]] = {}
+        self._by_machine: dict[str, set[str]] = {}
+        for act in (act for ladder in ladders.values() for act in ladder):
+            self._by_machine.setdefault(machine(act.host), set()).add(act.server)
+            for each in act.targets:
+                self._by_target.setdefault(each, set()).add(act.server)
+
+    def to(self, act: Act) -> list[str]:
+        """The others, in the order of the file."""
+        found = set().union(*(self._by_target[each] for each in act.targets))
+        if _is_of_many(act.action):
+            found |= self._by_machine[machine(act.host)]
+        return sorted(found - {act.server}, key=self._places.__getitem__)
+
+
+def _is_of_many(action: Restart) -> bool:
+    return isinstance(action, RebootRestart) or (
+        isinstance(action, ComposeRestart) and action.service is None
+    )
 
 
 def _is_twin(act: Act, ladder: list[Act]) -> bool:
