@@ -136,9 +136,17 @@ class Desk:
         await self.report(Report(observation=seen, ongoing=True, quiet=quiet))
         return seen
 
-    async def keys(self, run_id: str | None = None) -> list[str]:
-        """The sweeps whose signals a run was given, by default the newest."""
-        return [seen.key for seen in await self.heard(run_id)]
+    async def keys(self, run_id: str | None = None, expected: int = 0) -> list[str]:
+        """The sweeps whose signals a run was given, by default the newest. A signal that comes
+        during a step stands in the history only after it, so it is read until it has ``expected``.
+        """
+        found: list[str] = []
+        for _ in range(100):
+            found = [seen.key for seen in await self.heard(run_id)]
+            if len(found) >= expected:
+                break
+            await asyncio.sleep(0.1)
+        return found
 
     async def heard(self, run_id: str | None = None) -> list[Observation]:
         history = await self.client.get_workflow_handle(
@@ -213,7 +221,7 @@ async def test_fifty_detectors_at_once_make_one_workflow_that_hears_them_all(des
         keys = [f"sweep-{n}" for n in range(50)]
         await asyncio.gather(*(d.new(key=key) for key in keys))
         (run,) = await d.runs(1)
-        assert sorted(await d.keys(run)) == sorted(keys)
+        assert sorted(await d.keys(run, expected=len(keys))) == sorted(keys)
         await d.world.env.sleep(SECOND)
         assert len(await d.runs(1)) == 1
         assert (await d.guard()).incident is not None
@@ -242,7 +250,7 @@ async def test_another_verdict_is_told_to_the_remediation_that_runs(desk: Enter)
         await d.new(Verdict.MISSING)
         await d.new(Verdict.ERROR)
         (run,) = await d.runs(1)
-        assert len(await d.keys(run)) == 3
+        assert len(await d.keys(run, expected=3)) == 3
 
 
 async def test_a_verdict_that_only_alerts_starts_nothing(desk: Enter) -> None:
