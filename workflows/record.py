@@ -6,7 +6,7 @@ has none. Nothing waits for it, and nothing that heals reads it.
 
 import asyncio
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -40,17 +40,22 @@ class ReadingRecord:
 
     @workflow.run
     async def run(self, start: RecordInput) -> None:
-        while (left := self._last + self._keep_for - workflow.now()) > timedelta(0):
-            with suppress(asyncio.TimeoutError):
-                await workflow.wait_condition(
-                    self._is_long,
-                    timeout=max(left, _SHORTEST),
-                    timeout_summary="until all that is kept here is too old",
-                )
+        while (left := self._too_old_at() - workflow.now()) > timedelta(0):
+            await self._wait(left)
             if self._is_long():
                 self._record.forget(workflow.now())
                 carried = RecordInput(shard=start.shard, kept=self._record.kept())
                 workflow.continue_as_new(carried)
+
+    async def _wait(self, left: timedelta) -> None:
+        """Until all is too old; shorter where it is to be kept for less than was thought."""
+        until = self._too_old_at()
+        with suppress(asyncio.TimeoutError):
+            await workflow.wait_condition(
+                lambda: self._is_long() or self._too_old_at() < until,
+                timeout=max(left, _SHORTEST),
+                timeout_summary="until all that is kept here is too old",
+            )
 
     @workflow.signal(name=RecordSignal.KEEP, description="Readings to keep; sent by steady itself")
     def keep(self, *words: Any) -> None:
@@ -71,6 +76,9 @@ class ReadingRecord:
     @property
     def _keep_for(self) -> timedelta:
         return self._record.keep_for or _DEFAULT
+
+    def _too_old_at(self) -> datetime:
+        return self._last + self._keep_for
 
     def _is_long(self) -> bool:
         info = workflow.info()

@@ -208,7 +208,10 @@ async def test_where_every_command_hangs_all_has_its_bound_and_nothing_is_left(
     "leaves",
     [
         "(trap '' TERM; echo $BASHPID >> {pids}; exec sleep 300) & wait",
-        "(trap '' TERM; echo $BASHPID >> {pids}; exec sleep 300) & echo on; exit 0",
+        (
+            "(trap '' TERM; echo $BASHPID >> {pids}; exec sleep 300) & "
+            "until [ -s {pids} ]; do sleep 0.02; done; echo on; exit 0"
+        ),
         "sleep 300 & echo $! >> {pids}; sleep 300 & echo $! >> {pids}; wait",
     ],
 )
