@@ -7,7 +7,7 @@ from activities.engine_pages import EnginePages
 from activities.engine_requests import EngineRequests
 from activities.pulse import pulse
 from activities.readings import Policies
-from fleet.config import VllmSource
+from fleet.config import EngineSource
 from fleet.contracts.engine import AskRequest
 from fleet.contracts.host import HostErrorType
 from fleet.readings import Reading
@@ -28,7 +28,7 @@ class AskActivities:
         """
         async with pulse():
             spec = (await self._policies.present(request.server)).spec
-            if spec is None or not isinstance(spec.source, VllmSource):
+            if spec is None or not isinstance(spec.source, EngineSource):
                 raise ApplicationError(
                     f"{request.server} is no engine of the fleet",
                     type=HostErrorType.REMOVED,

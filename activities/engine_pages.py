@@ -10,17 +10,15 @@ from activities.answers import BadAnswer
 from activities.secrets import SecretError, resolve
 from activities.web import is_distrust, new_client, why
 from fleet.durations import show
-from fleet.engine_sources import VllmSource
+from fleet.engine_sources import EngineSource
 from fleet.engines.page import read_page
 from fleet.engines.profile import Profile
+from fleet.engines.profiles import PROFILES
 from fleet.engines.reading import EngineReading, Page
-from fleet.engines.vllm import VLLM
 from fleet.readings import Reading, ReadStatus
 
 #: Real pages have up to 200 KB, and with many models some MB; a larger one is not read on.
 LARGEST_PAGE = 16 * 1024 * 1024
-
-PROFILES: dict[str, Profile] = {VLLM.name: VLLM}
 
 _STATUS = {Page.OK: ReadStatus.OK, Page.BARE: ReadStatus.OK, Page.REFUSED: ReadStatus.MISSING}
 
@@ -31,7 +29,7 @@ class EnginePages:
     def __init__(self) -> None:
         self.client = new_client(trust_env=False)
 
-    async def look(self, server: str, source: VllmSource, limit: timedelta) -> Reading:
+    async def look(self, server: str, source: EngineSource, limit: timedelta) -> Reading:
         """One look, within ``limit``. What went wrong is in the reading; nothing is raised."""
         profile = PROFILES[source.kind]
         try:
@@ -55,7 +53,7 @@ class EnginePages:
     async def close(self) -> None:
         await self.client.aclose()
 
-    async def _get(self, source: VllmSource, profile: Profile) -> tuple[EngineReading, str]:
+    async def _get(self, source: EngineSource, profile: Profile) -> tuple[EngineReading, str]:
         url = f"{source.url}/metrics"
         moved = await self._try(source, url, profile)
         if isinstance(moved, str):
@@ -66,7 +64,7 @@ class EnginePages:
         return moved
 
     async def _try(
-        self, source: VllmSource, url: str, profile: Profile
+        self, source: EngineSource, url: str, profile: Profile
     ) -> tuple[EngineReading, str] | str:
         """The page, or the address with a slash more to which the server points."""
         async with self.client.stream("GET", url, headers=headers(source)) as response:
@@ -80,12 +78,12 @@ class EnginePages:
         return read_page(page, profile)
 
 
-def place(source: VllmSource) -> str:
+def place(source: EngineSource) -> str:
     """Host and port, as they may be shown."""
     return urlsplit(source.url).netloc.rpartition("@")[2]
 
 
-def headers(source: VllmSource) -> dict[str, str]:
+def headers(source: EngineSource) -> dict[str, str]:
     """What every request carries.
 
     Raises:
@@ -115,7 +113,7 @@ async def first_line(response: httpx.Response) -> str:
     return text.splitlines()[0][:150] if text else ""
 
 
-def _with_slash(url: str, response: httpx.Response, source: VllmSource) -> str:
+def _with_slash(url: str, response: httpx.Response, source: EngineSource) -> str:
     to = urljoin(url, str(response.headers.get("Location", "")))
     if to != f"{url}/":
         raise BadAnswer(f"{place(source)} redirects its metrics: name the final base URL")
@@ -123,7 +121,7 @@ def _with_slash(url: str, response: httpx.Response, source: VllmSource) -> str:
 
 
 async def _refusal(
-    response: httpx.Response, source: VllmSource, profile: Profile
+    response: httpx.Response, source: EngineSource, profile: Profile
 ) -> tuple[EngineReading, str]:
     status, said = response.status_code, await first_line(response)
     text = f"{place(source)} answers {status} for its metrics" + (f": {said}" if said else "")
@@ -138,7 +136,7 @@ async def _refusal(
     raise BadAnswer(text)
 
 
-async def _bounded(response: httpx.Response, source: VllmSource) -> bytes:
+async def _bounded(response: httpx.Response, source: EngineSource) -> bytes:
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk
@@ -148,7 +146,7 @@ async def _bounded(response: httpx.Response, source: VllmSource) -> bytes:
 
 
 def _failed(
-    source: VllmSource, profile: Profile, problem: httpx.HTTPError | httpx.InvalidURL
+    source: EngineSource, profile: Profile, problem: httpx.HTTPError | httpx.InvalidURL
 ) -> tuple[EngineReading, str]:
     """Whether nothing is there, or something that could not be understood."""
     page, text = Page.UNREADABLE, f"{place(source)}: {why(problem)}"

@@ -14,7 +14,7 @@ from activities.answers import BadAnswer
 from activities.engine_pages import EnginePages, first_line, headers
 from activities.web import why
 from fleet.contracts.engine import AskRequest
-from fleet.engine_sources import VllmSource
+from fleet.engine_sources import EngineSource
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
 from fleet.engines.sighting import Change, Sighting, compare
 from fleet.readings import Reading
@@ -40,7 +40,7 @@ _FLAGS = (("/is_paused", "is_paused"), ("/is_sleeping", "is_sleeping"))
 class Question:
     """What is asked of whom: ``engines`` are the ones that are meant, one request each."""
 
-    source: VllmSource
+    source: EngineSource
     server: str
     before: EngineReading
     engines: tuple[EngineState, ...]
@@ -53,7 +53,7 @@ class EngineRequests:
     def __init__(self, pages: EnginePages) -> None:
         self._pages = pages
 
-    async def ask(self, server: str, source: VllmSource, request: AskRequest) -> Reading:
+    async def ask(self, server: str, source: EngineSource, request: AskRequest) -> Reading:
         """The last reading, with what the request came to; without, where none is to be sent."""
         reading = await self._look(server, source)
         engine = reading.engine
@@ -71,7 +71,7 @@ class EngineRequests:
         return await self._ask_all(reading, source, meant or engine.engines)
 
     async def _ask_all(
-        self, reading: Reading, source: VllmSource, engines: tuple[EngineState, ...]
+        self, reading: Reading, source: EngineSource, engines: tuple[EngineState, ...]
     ) -> Reading:
         assert reading.engine is not None
         if (said := await self._not_to_be_asked(source)) is not None:
@@ -82,7 +82,7 @@ class EngineRequests:
         question = Question(source, reading.server, reading.engine, engines, model)
         return await self._ask_each(question, reading)
 
-    async def _look(self, server: str, source: VllmSource) -> Reading:
+    async def _look(self, server: str, source: EngineSource) -> Reading:
         return await self._pages.look(server, source, source.timeout)
 
     async def _ask_each(self, question: Question, reading: Reading) -> Reading:
@@ -136,7 +136,7 @@ class EngineRequests:
         return await self._exchange(question.source, path, {"model": question.model, **body}, to)
 
     async def _exchange(
-        self, source: VllmSource, path: str, body: dict[str, Any], to: dict[str, str]
+        self, source: EngineSource, path: str, body: dict[str, Any], to: dict[str, str]
     ) -> Answer:
         """Any 200 counts, also one without text: it is the engine that was asked, not the model."""
         try:
@@ -152,7 +152,7 @@ class EngineRequests:
             return Answer(came=Came.FAILED, detail=why(problem)[:200])
         return _by_status(answer.status_code, said)
 
-    async def _not_to_be_asked(self, source: VllmSource) -> Answer | None:
+    async def _not_to_be_asked(self, source: EngineSource) -> Answer | None:
         """Whether somebody paused it or put it to sleep: a request would hang, or crash it."""
         for path, key in _FLAGS:
             said = await self._json(source, path)
@@ -160,7 +160,7 @@ class EngineRequests:
                 return Answer(came=Came.ASLEEP, detail=f"{path} says true")
         return None
 
-    async def _first_model(self, source: VllmSource) -> str | Answer:
+    async def _first_model(self, source: EngineSource) -> str | Answer:
         said = await self._json(source, "/v1/models")
         try:
             model = str(said["data"][0]["id"])
@@ -169,14 +169,14 @@ class EngineRequests:
             return Answer(came=Came.REFUSED, detail=why_not)
         return model
 
-    async def _json(self, source: VllmSource, path: str) -> Any:
+    async def _json(self, source: EngineSource, path: str) -> Any:
         """What a page says; none where there is no such page, or it can't be understood."""
         with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError, TimeoutError, BadAnswer):
             async with asyncio.timeout(source.timeout.total_seconds()):
                 return await self._get(source, path)
         return None
 
-    async def _get(self, source: VllmSource, path: str) -> Any:
+    async def _get(self, source: EngineSource, path: str) -> Any:
         body = b""
         url = f"{source.url}{path}"
         async with self._pages.client.stream("GET", url, headers=headers(source)) as answer:

@@ -9,7 +9,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.engine_pages import EnginePages
 from activities.pulse import pulse
 from activities.readings import Policies, longest_look
-from fleet.config import ServerSpec, VllmSource
+from fleet.config import EngineSource, ServerSpec
 from fleet.contracts.names import remediation_id
 from fleet.contracts.sweep import ProbeReadings, SweepReadings, SweepRequest
 from fleet.engines.reading import Page
@@ -36,7 +36,7 @@ class ProbeActivities:
 
             async def look(spec: ServerSpec) -> Reading | None:
                 source = spec.source
-                assert isinstance(source, VllmSource)
+                assert isinstance(source, EngineSource)
                 async with slots:
                     if spec.name in slice_.paused or await self._is_being_healed(spec.name):
                         return None
@@ -80,4 +80,4 @@ class ProbeActivities:
 
 
 def _is_probed(spec: ServerSpec) -> bool:
-    return isinstance(spec.source, VllmSource) and spec.source.probe
+    return isinstance(spec.source, EngineSource) and spec.source.probe

@@ -14,7 +14,7 @@ from activities.engine_pages import EnginePages
 from activities.pulse import pulse
 from activities.status import StatusPages
 from activities.stores import Stores
-from fleet.config import RedisSource, ServerSpec, StatusSource, VllmSource
+from fleet.config import EngineSource, RedisSource, ServerSpec, StatusSource
 from fleet.contracts.fleet import PresentPolicy, ShardSlice
 from fleet.contracts.guard import GuardState
 from fleet.contracts.host import HostErrorType
@@ -106,7 +106,7 @@ class ReadingActivities:
     async def _look(self, spec: ServerSpec, longest: timedelta | None = None) -> Reading:
         """Read one server within its source's time-out, and within ``longest``."""
         limit = min(spec.source.timeout, longest or spec.source.timeout)
-        if isinstance(spec.source, VllmSource):
+        if isinstance(spec.source, EngineSource):
             reading = await self._engines.look(spec.name, spec.source, limit)
             return await self._with_restart(reading, spec.policy.load_limit)
         try:

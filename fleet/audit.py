@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from fleet import verdicts
 from fleet.config import Fleet, Server
-from fleet.engine_sources import Source, VllmSource
+from fleet.engine_sources import EngineSource, Source
 from fleet.policy import Mode, Policy
 from fleet.verdicts import Owner, Ownership, Verdict
 
@@ -51,7 +51,7 @@ def ownerless(rows: list[Row]) -> list[Row]:
 
 def detector(source: Source) -> str:
     """Which detector judges a source: a record is judged alike wherever it lies."""
-    return "engine" if isinstance(source, VllmSource) else "heartbeat"
+    return "engine" if isinstance(source, EngineSource) else "heartbeat"
 
 
 def _given(server: Server, policy: Policy) -> Iterator[Verdict]:

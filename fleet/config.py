@@ -33,7 +33,7 @@ from fleet.actions import (
 )
 from fleet.durations import Duration, parse, within
 from fleet.endpoints import Endpoint, Gateway
-from fleet.engine_sources import Source, VllmSource, record
+from fleet.engine_sources import EngineSource, Source, record
 from fleet.host_budgets import contradictions as host_budget_contradictions
 from fleet.ladder import Step
 from fleet.policy import STRICT, HostBudget, Policy, Storm, merged, normal, off
@@ -55,6 +55,7 @@ __all__ = [
     "DockerRestart",
     "Drill",
     "Endpoint",
+    "EngineSource",
     "Fleet",
     "FleetSection",
     "Gateway",
@@ -73,7 +74,6 @@ __all__ = [
     "Store",
     "Storm",
     "SystemdRestart",
-    "VllmSource",
 ]
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"

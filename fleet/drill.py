@@ -16,7 +16,7 @@ from fleet.contracts.fleet import PresentPolicy
 from fleet.contracts.host import HostState, HostStatus
 from fleet.contracts.remediation import Outcome, Phase
 from fleet.contracts.storm import StormState
-from fleet.engine_sources import VllmSource
+from fleet.engine_sources import EngineSource
 from fleet.engines import judge as engines
 from fleet.engines.reading import Page
 from fleet.engines.sighting import Sighting, compare
@@ -140,7 +140,7 @@ def expected(present: PresentPolicy) -> Expected | None:
     if spec is None or spec.restart is None or sweep is None:
         return None
     policy = spec.policy
-    if isinstance(spec.source, VllmSource):
+    if isinstance(spec.source, EngineSource):
         # Of two looks between which nothing moved the second is the first observation.
         first = 2 * sweep
         found = first + 2 * policy.confirm_wait + spec.source.deadline

@@ -14,8 +14,8 @@ from fleet.sources import RedisSource, SecretRef, StatusSource, checked_url
 _PAGES = ("/metrics", "/v1", "/health", "/v1/models")
 
 
-class VllmSource(BaseModel):
-    """A vLLM server, by its base URL: its metrics are read, and it is asked only as a last resort.
+class EngineSource(BaseModel):
+    """An engine, by its base URL: its metrics are read, and it is asked only as a last resort.
 
     ``request`` is what a short request looks like. ``probe`` says whether an idle engine is asked
     now and then; a suspicion is asked about in any case.
@@ -49,12 +49,12 @@ class VllmSource(BaseModel):
 
 
 #: Every place at which a server can be read.
-Source = Annotated[RedisSource | StatusSource | VllmSource, Field(discriminator="kind")]
+Source = Annotated[RedisSource | StatusSource | EngineSource, Field(discriminator="kind")]
 
 
 def record(source: Source) -> tuple[object, ...]:
     """What is read: where it lies, and from which part of it; the same twice is one."""
-    if isinstance(source, VllmSource):
+    if isinstance(source, EngineSource):
         return _page(source.url)
     parts = (source.fields.state, source.fields.heartbeat)
     if isinstance(source, StatusSource):

@@ -19,7 +19,7 @@ from fleet.actions import (
     SystemdRestart,
 )
 from fleet.contracts.host import HostState, HostStatus
-from fleet.engine_sources import Source, VllmSource
+from fleet.engine_sources import EngineSource, Source
 from fleet.host_replies import Reply, ReplyError, command_state, container_time, unit_state
 from fleet.hosts import Argv, unit_argv
 from fleet.sources import SecretRef, StatusSource
@@ -170,7 +170,7 @@ def pages(source: Source) -> dict[str, tuple[str, SecretRef | None]]:
     """
     if isinstance(source, StatusSource):
         return {"status-page.txt": (source.url, source.token)}
-    if isinstance(source, VllmSource):
+    if isinstance(source, EngineSource):
         paths = {
             "engine-metrics.txt": "/metrics",
             "engine-health.txt": "/health",

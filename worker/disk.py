@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import asyncssh
 
-from fleet.config import Endpoint, Fleet, Host, SecretRef, StatusSource, VllmSource
+from fleet.config import Endpoint, EngineSource, Fleet, Host, SecretRef, StatusSource
 from fleet.engine_sources import Source
 from fleet.refusal import Refusal
 
@@ -122,7 +122,7 @@ def _source_secret(source: Source) -> Iterator[tuple[str, SecretRef]]:
     """The secret that reading the source takes, with its key; none where it takes none."""
     if isinstance(source, StatusSource) and source.token is not None:
         yield "token", source.token
-    if isinstance(source, VllmSource) and source.api_key is not None:
+    if isinstance(source, EngineSource) and source.api_key is not None:
         yield "api_key", source.api_key
 
 

@@ -15,7 +15,7 @@ from temporalio.exceptions import (
 with workflow.unsafe.imports_passed_through():
     from fleet.contracts.engine import AskRequest
     from fleet.contracts.names import ask_id
-    from fleet.engine_sources import VllmSource
+    from fleet.engine_sources import EngineSource
     from fleet.engines.judge import find
     from fleet.engines.proof import Proof, is_open, judge_again, proof_of
     from fleet.engines.reading import EngineReading, Page
@@ -81,7 +81,7 @@ class Engines:
         """
         spec = (await self._hands.present()).spec
         source = spec.source if spec is not None else None
-        span = max(source.deadline, _BETWEEN) if isinstance(source, VllmSource) else _BETWEEN
+        span = max(source.deadline, _BETWEEN) if isinstance(source, EngineSource) else _BETWEEN
         await self._pause(span, "a request got lost: it may still be there")
         last, reading = self.last, await self._hands.read(why)
         finding = self.judge(reading, policy)

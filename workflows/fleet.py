@@ -13,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet import lineage
     from fleet.actions import machine
     from fleet.apply import Change, check, compare
-    from fleet.config import Fleet, ServerSpec, VllmSource
+    from fleet.config import EngineSource, Fleet, ServerSpec
     from fleet.contracts.fleet import (
         AlertSettings,
         ApplyRequest,
@@ -286,7 +286,7 @@ def _probed(fleet: Fleet) -> list[int]:
     probed = {
         name
         for name, server in fleet.servers.items()
-        if isinstance(server.source, VllmSource) and server.source.probe
+        if isinstance(server.source, EngineSource) and server.source.probe
     }
     count = _shards(fleet)
     return [n for n in range(count) if probed.intersection(members(fleet.servers, n, count))]

@@ -16,7 +16,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from activities.asking import AskActivities
 from fleet.contracts.engine import AskRequest
 from fleet.contracts.names import ask_id
-from fleet.engine_sources import VllmSource
+from fleet.engine_sources import EngineSource
 from fleet.engines.reading import Came
 from fleet.readings import Reading
 from tests.parts.asking_worker import OneEngine
@@ -44,7 +44,7 @@ async def until(true: Callable[[], Awaitable[bool]]) -> None:
 
 @asynccontextmanager
 async def doomed(
-    server: DevServer, source: VllmSource
+    server: DevServer, source: EngineSource
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     argv = (sys.executable, "-m", "tests.parts.asking_worker")
     process = await asyncio.create_subprocess_exec(

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from activities import engine_pages
 from activities.engine_pages import EnginePages
-from fleet.engine_sources import VllmSource
+from fleet.engine_sources import EngineSource
 from fleet.engines.judge import find
 from fleet.engines.reading import EngineReading, Page
 from fleet.engines.sighting import Sighting, compare
@@ -38,7 +38,7 @@ def engine_of(reading: Reading) -> EngineReading:
     return reading.engine
 
 
-async def judged(pages: EnginePages, source: VllmSource, apart: float = 0.4) -> Verdict:
+async def judged(pages: EnginePages, source: EngineSource, apart: float = 0.4) -> Verdict:
     """The verdict of two looks."""
     before = Sighting.of(engine_of(await pages.look("v-1", source, LIMIT)))
     await asyncio.sleep(apart)
@@ -123,7 +123,7 @@ async def test_its_page_is_a_page_to_the_parser_of_prometheus() -> None:
 
 
 async def test_while_it_loads_its_port_is_closed(pages: EnginePages) -> None:
-    source = VllmSource(url=f"http://127.0.0.1:{free_port()}")
+    source = EngineSource(url=f"http://127.0.0.1:{free_port()}")
     reading = await pages.look("v-1", source, LIMIT)
     assert (reading.status, engine_of(reading).page) == (ReadStatus.MISSING, Page.REFUSED)
     assert "connection refused" in reading.detail
@@ -133,7 +133,7 @@ async def test_while_it_loads_its_port_is_closed(pages: EnginePages) -> None:
 
 
 @asynccontextmanager
-async def server_that_says(*parts: bytes, hangs: bool = False) -> AsyncIterator[VllmSource]:
+async def server_that_says(*parts: bytes, hangs: bool = False) -> AsyncIterator[EngineSource]:
     """A server that answers each request with the next of ``parts``, and the last one again."""
     left = list(parts)
 
@@ -152,7 +152,7 @@ async def server_that_says(*parts: bytes, hangs: bool = False) -> AsyncIterator[
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
-        yield VllmSource(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/base")
+        yield EngineSource(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/base")
 
 
 def said(status: str, body: bytes = b"", *headers: str) -> bytes:
@@ -225,7 +225,7 @@ async def test_the_api_key_is_sent_and_told_to_nobody(
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
-        source = VllmSource.model_validate(
+        source = EngineSource.model_validate(
             {
                 "url": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}",
                 "api_key": {"env": "KEY_OF_A_TEST"},

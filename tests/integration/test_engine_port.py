@@ -13,7 +13,7 @@ from fleet.config import ServerSpec
 from fleet.contracts.fleet import PresentPolicy, ShardSlice
 from fleet.contracts.guard import GuardState, Incident, Take
 from fleet.contracts.sweep import SweepRequest
-from fleet.engine_sources import VllmSource
+from fleet.engine_sources import EngineSource
 from fleet.engines.judge import find
 from fleet.policy import Policy
 from fleet.verdicts import Verdict
@@ -32,7 +32,7 @@ class Applied:
         self._specs = {
             name: ServerSpec(
                 name=name,
-                source=VllmSource(url=f"http://127.0.0.1:{free_port()}"),
+                source=EngineSource(url=f"http://127.0.0.1:{free_port()}"),
                 store=None,
                 restart=None,
                 host=None,

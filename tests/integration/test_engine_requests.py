@@ -10,7 +10,7 @@ import pytest
 from activities.engine_pages import EnginePages
 from activities.engine_requests import EngineRequests
 from fleet.contracts.engine import AskRequest
-from fleet.engine_sources import VllmSource
+from fleet.engine_sources import EngineSource
 from fleet.engines.reading import Answer, Came, EngineReading, Page
 from fleet.readings import Reading
 from tests.parts.ports import free_port
@@ -176,7 +176,7 @@ class TestSeveralEngines:
 
 
 async def test_a_closed_port_is_no_answer_and_no_question(pages: EnginePages) -> None:
-    source = VllmSource(url=f"http://127.0.0.1:{free_port()}")
+    source = EngineSource(url=f"http://127.0.0.1:{free_port()}")
     reading = await EngineRequests(pages).ask("v-1", source, AskRequest(server="v-1"))
     assert reading.engine is not None
     assert (reading.engine.page, reading.engine.answer) == (Page.REFUSED, None)

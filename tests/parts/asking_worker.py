@@ -14,14 +14,14 @@ from activities.asking import AskActivities
 from fleet.config import ServerSpec
 from fleet.contracts.fleet import PresentPolicy, ShardSlice
 from fleet.durations import parse
-from fleet.engine_sources import VllmSource
+from fleet.engine_sources import EngineSource
 from fleet.policy import Policy
 
 
 class OneEngine:
     """What ``PolicyReader`` answers of a fleet of one engine."""
 
-    def __init__(self, name: str, source: VllmSource) -> None:
+    def __init__(self, name: str, source: EngineSource) -> None:
         self._spec = ServerSpec(
             name=name, source=source, store=None, restart=None, host=None, policy=Policy()
         )
@@ -35,7 +35,7 @@ class OneEngine:
 
 async def main(address: str, queue: str, source: str) -> None:
     client = await Client.connect(address, data_converter=pydantic_data_converter)
-    asking = AskActivities(OneEngine("v-1", VllmSource.model_validate_json(source)))
+    asking = AskActivities(OneEngine("v-1", EngineSource.model_validate_json(source)))
     async with Worker(client, task_queue=queue, activities=[asking.ask_engine]):
         await asyncio.Event().wait()
 

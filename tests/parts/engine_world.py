@@ -16,7 +16,7 @@ from fleet.contracts.fleet import PresentPolicy
 from fleet.contracts.names import ServerRequest
 from fleet.contracts.remediation import RemediationStatus
 from fleet.contracts.sweep import Observation
-from fleet.engine_sources import VllmSource
+from fleet.engine_sources import EngineSource
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
 from fleet.engines.sighting import Sighting, compare
 from fleet.policy import Policy
@@ -103,7 +103,7 @@ class EngineWorld(World):
         present = await super().present_policy(request)
         if present.spec is None:
             return present
-        spec = present.spec.model_copy(update={"source": VllmSource(url="http://v-1:8000")})
+        spec = present.spec.model_copy(update={"source": EngineSource(url="http://v-1:8000")})
         return present.model_copy(update={"spec": spec})
 
     @activity.defn

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from fleet.engine_sources import VllmSource
+from fleet.engine_sources import EngineSource
 from simulator import vllm
 from tests.parts.ports import free_port
 
@@ -19,8 +19,8 @@ class Vllm:
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
 
-    def source(self, **more: Any) -> VllmSource:
-        return VllmSource.model_validate({"kind": "vllm", "url": self.url, **more})
+    def source(self, **more: Any) -> EngineSource:
+        return EngineSource.model_validate({"kind": "vllm", "url": self.url, **more})
 
     async def say(self, word: str, rank: int | None = None) -> dict[str, Any]:
         async with httpx.AsyncClient() as client:

@@ -33,7 +33,7 @@ from fleet.contracts.remediation import Moment, Outcome, Phase
 from fleet.contracts.storm import Lease, StormState, Suspicion
 from fleet.drill import Readiness
 from fleet.drill_text import MEANING, in_words, markdown, promise, steps, too_late
-from fleet.engine_sources import VllmSource
+from fleet.engine_sources import EngineSource
 from fleet.engines.reading import EngineReading, EngineState, Page
 from fleet.freezing import freeze_argv, left_behind, restart_policy_argv, thaw_argv
 from fleet.policy import Mode, Policy
@@ -214,7 +214,7 @@ class TestEngines:
         assert not drill.works_again(self.page(7), self.page(7), Policy())
 
     def test_it_is_found_after_two_looks_two_waits_and_a_request(self) -> None:
-        source = VllmSource(url="http://box:8000")
+        source = EngineSource(url="http://box:8000")
         goal = drill.expected(present(source=source))
         assert goal is not None
         assert goal.found == timedelta(seconds=60) + 2 * Policy().confirm_wait + source.deadline

@@ -15,7 +15,7 @@ from fleet.actions import (
     SystemdRestart,
 )
 from fleet.contracts.host import HostStatus
-from fleet.engine_sources import VllmSource
+from fleet.engine_sources import EngineSource
 from fleet.evidence import (
     GPU_LOOK,
     GPU_TABLE,
@@ -172,7 +172,7 @@ def test_the_page_of_a_status_source_is_kept() -> None:
 
 def test_the_pages_of_an_engine_are_kept_and_none_of_them_is_a_request_for_work() -> None:
     key = SecretRef(env="KEY")
-    kept = pages(VllmSource(url="http://h:8000/", api_key=key))
+    kept = pages(EngineSource(url="http://h:8000/", api_key=key))
     assert kept["engine-metrics.txt"] == ("http://h:8000/metrics", key)
     paths = {url.removeprefix("http://h:8000") for url, _ in kept.values()}
     assert paths == {"/metrics", "/health", "/version", "/v1/models"}

@@ -16,6 +16,7 @@ from fleet.config import (
     ComposeRestart,
     DockerRestart,
     Drill,
+    EngineSource,
     Fleet,
     FleetSection,
     Host,
@@ -28,7 +29,6 @@ from fleet.config import (
     Store,
     Storm,
     SystemdRestart,
-    VllmSource,
 )
 from fleet.endpoints import Backend, Candidate, Endpoint, Gateway
 from fleet.gpu_memory import GpuMemory
@@ -57,7 +57,7 @@ PLACES: dict[type[BaseModel], list[str]] = {
     Drill: ["servers.gpu-1.drill"],
     RedisSource: ["servers.gpu-1.source"],
     StatusSource: ["servers.gpu-2.source", "servers.gpu-1.source"],
-    VllmSource: ["servers.gpu-5.source"],
+    EngineSource: ["servers.gpu-5.source"],
     RecordFields: ["servers.gpu-1.source.fields"],
     StateWords: ["servers.gpu-1.source.words"],
     DockerRestart: ["servers.gpu-1.restart", *STEPS],
