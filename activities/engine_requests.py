@@ -15,8 +15,9 @@ from activities.engine_pages import EnginePages, first_line, headers
 from activities.web import why
 from fleet.contracts.engine import AskRequest
 from fleet.engine_sources import EngineSource
-from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
-from fleet.engines.sighting import Change, Sighting, compare
+from fleet.engines.asking import checked, concluded, has_moved, whom, with_answer
+from fleet.engines.asking import rank as name_of
+from fleet.engines.reading import Answer, Came, EngineReading, EngineState
 from fleet.readings import Reading
 
 #: Tells a data-parallel vLLM which of its engines is meant.
@@ -56,29 +57,20 @@ class EngineRequests:
     async def ask(self, server: str, source: EngineSource, request: AskRequest) -> Reading:
         """The last reading, with what the request came to; without, where none is to be sent."""
         reading = await self._look(server, source)
-        engine = reading.engine
-        if engine is None or engine.page is not Page.OK or engine.asleep:
-            return reading
-        last = Sighting.of(request.since) if request.since is not None else None
-        change = compare(engine, last)
-        if change.restarted:
-            return reading
-        meant = change.still if request.suspected else ()
-        if not meant and (moves := _works(engine, change)) is not None:
-            return _with(reading, moves)
-        if not (request.suspected or source.probe):
-            return reading
-        return await self._ask_all(reading, source, meant or engine.engines)
+        engines = whom(reading, request, probes=source.probe)
+        if isinstance(engines, Reading):
+            return engines
+        return await self._ask_all(reading, source, engines)
 
     async def _ask_all(
         self, reading: Reading, source: EngineSource, engines: tuple[EngineState, ...]
     ) -> Reading:
         assert reading.engine is not None
         if (said := await self._not_to_be_asked(source)) is not None:
-            return _with(reading, said)
+            return with_answer(reading, said)
         model = source.model or await self._first_model(source)
         if isinstance(model, Answer):
-            return _with(reading, model)
+            return with_answer(reading, model)
         question = Question(source, reading.server, reading.engine, engines, model)
         return await self._ask_each(question, reading)
 
@@ -91,19 +83,13 @@ class EngineRequests:
         for sent, engine in enumerate(question.engines, start=1):
             answer = (await self._ask_one(question, engine)).model_copy(update={"sent": sent})
             reading = await self._look(question.server, question.source)
+            answer = checked(answer, reading, question.before, engine)
             if answer.came is not Came.GIVEN:
                 break
-            if _is_one_of_many(question) and not _has_moved(reading, question.before, engine):
-                answer = answer.model_copy(update={"came": Came.ELSEWHERE})
-                break
-        if reading.engine is None or reading.engine.page is not Page.OK:
-            return reading
-        if answer.came is Came.NONE and _has_moved_any(reading, question, answer):
-            answer = answer.model_copy(update={"came": Came.MOVED})
-        return _with(reading, answer)
+        return concluded(reading, question.before, question.engines, answer)
 
     async def _ask_one(self, question: Question, engine: EngineState) -> Answer:
-        rank = engine.label if _is_one_of_many(question) else ""
+        rank = name_of(question.before, engine)
         sending = asyncio.create_task(self._send(question, rank))
         watching = asyncio.create_task(self._watch(question, engine))
         began, deadline = time.monotonic(), question.source.deadline.total_seconds()
@@ -127,7 +113,7 @@ class EngineRequests:
         while True:
             await asyncio.sleep(every)
             reading = await self._look(question.server, question.source)
-            if _has_moved(reading, question.before, engine):
+            if has_moved(reading, question.before, engine):
                 return
 
     async def _send(self, question: Question, rank: str) -> Answer:
@@ -201,33 +187,3 @@ def _by_status(status: int, said: str) -> Answer:
 
 def _is_overload(status: int, said: str) -> bool:
     return status == httpx.codes.SERVICE_UNAVAILABLE and "overload" in said.lower()
-
-
-def _works(engine: EngineReading, change: Change) -> Answer | None:
-    if engine.in_flight:
-        return Answer(came=Came.BUSY, detail=engine.numbers()[:200])
-    if change.known and len(change.moved) == len(engine.engines):
-        return Answer(came=Came.MOVED, detail=engine.numbers()[:200])
-    return None
-
-
-def _is_one_of_many(question: Question) -> bool:
-    return len(question.before.engines) > 1
-
-
-def _has_moved(reading: Reading, before: EngineReading, engine: EngineState) -> bool:
-    if reading.engine is None or reading.engine.page is not Page.OK:
-        return False
-    change = compare(reading.engine, Sighting.of(before))
-    return bool(change.restarted) or any(each.label == engine.label for each in change.moved)
-
-
-def _has_moved_any(reading: Reading, question: Question, answer: Answer) -> bool:
-    meant = [each for each in question.engines if answer.rank in ("", each.label)]
-    return any(_has_moved(reading, question.before, each) for each in meant)
-
-
-def _with(reading: Reading, answer: Answer) -> Reading:
-    assert reading.engine is not None
-    engine = reading.engine.model_copy(update={"answer": answer})
-    return reading.model_copy(update={"engine": engine})

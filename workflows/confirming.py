@@ -1,23 +1,17 @@
 """A suspicion, before anything is opened or told: two waits, readings, and at the end a request."""
 
-from datetime import timedelta
-
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from fleet.contracts.remediation import Outcome, Phase
     from fleet.contracts.sweep import Observation
-    from fleet.engines.proof import is_shown_alive
-    from fleet.engines.reading import Came
-    from fleet.judge import Finding
+    from fleet.engines import proving
+    from fleet.engines.proving import WAITS, Ask, Conclusion, ForPeople, NotSo, Pause
     from fleet.policy import Policy
     from fleet.readings import Reading
     from fleet.remediation import Decision
-    from fleet.verdicts import GOOD, Verdict
     from workflows.case import Case
     from workflows.decide import Ended
-
-_WAITS = 2
 
 
 class Confirming:
@@ -35,17 +29,24 @@ class Confirming:
         doubt = first.reading.engine
         if doubt is None:
             raise _not_confirmed("the report says nothing of an engine")
-        unanswered = doubt.answer is not None and doubt.answer.came is Came.NONE
-        self._engines.last = doubt
-        for number in range(1, _WAITS + 1):
-            if await self._waited(policy.confirm_wait, number):
-                return first, None
-            await self._look(policy, unanswered=unanswered)
+        came, story = None, proving.confirm(self._engines, doubt, policy)
+        while True:
+            try:
+                step = story.send(came)
+            except StopIteration as end:
+                return _concluded(first, end.value)
+            if isinstance(step, Pause):
+                came = None
+                if await self._waited(step):
+                    return first, None
+            else:
+                came = await self._seen(step)
+
+    async def _seen(self, step: proving.Look | Ask) -> Reading | None:
+        if not isinstance(step, Ask):
+            return await self._case.hands.read("has a witness moved?")
         self._book.enter(Phase.CONFIRMING, "one short request is sent, and its page read meanwhile")
-        asked = await self._engines.ask(policy, suspected=True)
-        if asked is None:
-            raise _not_confirmed("it is not known what came of the request; the next sweep tells")
-        return self._concluded(first, *asked)
+        return await self._engines.ask(suspected=step.suspected)
 
     async def _policy(self) -> Policy:
         present = await self._case.hands.present()
@@ -56,40 +57,22 @@ class Confirming:
             raise Ended(Decision.end(Outcome.PAUSED, f"paused until {until}"))
         return present.spec.policy
 
-    async def _waited(self, span: timedelta, number: int) -> bool:
+    async def _waited(self, pause: Pause) -> bool:
         """Wait; true where a person ordered a restart meanwhile, who needs no proof."""
-        orders, until = self._case.orders, workflow.now() + span
-        step = f"look again: has a witness moved? ({number} of {_WAITS})"
+        orders, until = self._case.orders, workflow.now() + pause.span
+        step = f"look again: has a witness moved? ({pause.number} of {WAITS})"
         self._book.enter(Phase.CONFIRMING, step, until)
         await self._case.sleep(until, "does a witness of progress move?", lambda: orders.by_hand)
         return orders.by_hand
 
-    async def _look(self, policy: Policy, *, unanswered: bool) -> None:
-        reading = await self._case.hands.read("has a witness moved?")
-        is_alive = is_shown_alive(reading, self._engines.last)
-        finding = self._engines.judge(reading, policy)
-        is_idle = finding.verdict is Verdict.IDLE and unanswered and not is_alive
-        if finding.verdict is not Verdict.SUSPECT and not is_idle:
-            raise _not_confirmed(f"{finding.verdict}: {finding.why}")
 
-    def _concluded(
-        self, first: Observation, reading: Reading, finding: Finding
-    ) -> tuple[Observation, Decision | None]:
-        if finding.verdict in (Verdict.STUCK, Verdict.UNRESPONSIVE):
-            known = {"verdict": finding.verdict, "why": finding.why, "reading": reading}
-            return first.model_copy(update=known), None
-        if finding.verdict in GOOD or finding.verdict is Verdict.SUSPECT:
-            stale = _is_stale(first, reading)
-            raise _not_confirmed(f"{finding.why}{'; its gauges are stale' if stale else ''}")
-        why = f"{finding.verdict}: {finding.why}"
-        return first, Decision.end(Outcome.HANDED_OVER, why)
-
-
-def _is_stale(first: Observation, reading: Reading) -> bool:
-    """Whether it said that work was in flight, stood still, and answered all the same."""
-    answer = reading.engine.answer if reading.engine is not None else None
-    worked = first.reading.engine is not None and first.reading.engine.in_flight
-    return worked and answer is not None and answer.came is Came.GIVEN
+def _concluded(first: Observation, said: Conclusion) -> tuple[Observation, Decision | None]:
+    if isinstance(said, NotSo):
+        raise _not_confirmed(said.why)
+    if isinstance(said, ForPeople):
+        return first, Decision.end(Outcome.HANDED_OVER, said.why)
+    known = {"verdict": said.verdict, "why": said.why, "reading": said.reading}
+    return first.model_copy(update=known), None
 
 
 def _not_confirmed(why: str) -> Ended:

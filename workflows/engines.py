@@ -16,10 +16,8 @@ with workflow.unsafe.imports_passed_through():
     from fleet.contracts.engine import AskRequest
     from fleet.contracts.names import ask_id
     from fleet.engine_sources import EngineSource
-    from fleet.engines.judge import find
-    from fleet.engines.proof import Proof, is_open, judge_again, proof_of
-    from fleet.engines.reading import EngineReading, Page
-    from fleet.engines.sighting import Sighting
+    from fleet.engines.proof import is_open
+    from fleet.engines.proving import Ask, Known, Pause, settle
     from fleet.judge import Finding
     from fleet.policy import Policy
     from fleet.readings import Reading
@@ -34,23 +32,21 @@ _TRIES = 12
 _BETWEEN = timedelta(seconds=10)
 
 
-class Engines:
+class Engines(Known):
+    """What is known of an engine, kept in the incident's book, and how more is got to know."""
+
     def __init__(self, server: str, book: Book, orders: Orders, hands: Hands) -> None:
-        self.last: EngineReading | None = None
-        self._proof: Proof | None = None
+        super().__init__()
         self._server, self._book, self._orders, self._hands = server, book, orders, hands
 
-    def forget(self) -> None:
-        """What the process before a restart showed proves nothing against the new one."""
-        self.last = self._proof = None
-
     def judge(self, reading: Reading, policy: Policy) -> Finding:
-        """Judge a look by itself: nobody is asked and nothing is waited for."""
-        finding = judge_again(reading, self._proof, self.last, policy)
-        if finding.verdict not in (Verdict.STUCK, Verdict.UNRESPONSIVE):
-            self._proof = None
-        self._keep(reading)
+        finding = super().judge(reading, policy)
         self._book.read(reading, str(finding.verdict))
+        return finding
+
+    def heard(self, reading: Reading, policy: Policy) -> Finding:
+        finding = super().heard(reading, policy)
+        self._book.note(f"asked: {finding.why}")
         return finding
 
     async def settle(self, reading: Reading, policy: Policy, why: str) -> tuple[Reading, Finding]:
@@ -59,20 +55,19 @@ class Engines:
         Raises:
             Interrupted: a person cancelled meanwhile.
         """
-        last = self.last
-        finding = self.judge(reading, policy)
-        if not is_open(reading, finding, last):
-            return reading, finding
-        if reading.engine is not None and reading.engine.in_flight and self._proof is None:
-            await self._pause(policy.confirm_wait, "does a witness move?")
-            reading = await self._hands.read(why)
-            finding = self.judge(reading, policy)
-            if finding.verdict is not Verdict.SUSPECT:
-                return reading, finding
-        asked = await self.ask(policy, suspected=finding.verdict is not Verdict.IDLE)
-        if asked is not None or finding.verdict is Verdict.UNRESPONSIVE:
-            return asked or (reading, finding)
-        return await self._settle_once_more(policy, why)
+        came, story = None, settle(self, reading, policy)
+        while True:
+            try:
+                step = story.send(came)
+            except StopIteration as end:
+                return end.value or await self._settle_once_more(policy, why)
+            if isinstance(step, Pause):
+                came = None
+                await self._pause(step.span, "does a witness move?")
+            elif isinstance(step, Ask):
+                came = await self.ask(suspected=step.suspected)
+            else:
+                came = await self._hands.read(why)
 
     async def _settle_once_more(self, policy: Policy, why: str) -> tuple[Reading, Finding]:
         """After a request of which nothing is known: a worker that died says nothing of a server.
@@ -87,30 +82,16 @@ class Engines:
         finding = self.judge(reading, policy)
         if not is_open(reading, finding, last):
             return reading, finding
-        asked = await self.ask(policy, suspected=finding.verdict is not Verdict.IDLE)
-        return asked or (
-            reading,
-            Finding(verdict=Verdict.UNPROVEN, why=f"it could not be asked; {finding.why}"),
-        )
+        asked = await self.ask(suspected=finding.verdict is not Verdict.IDLE)
+        if asked is not None and asked.engine is not None:
+            return asked, self.heard(asked, policy)
+        why_not = f"it could not be asked; {finding.why}"
+        return reading, Finding(verdict=Verdict.UNPROVEN, why=why_not)
 
-    async def ask(self, policy: Policy, *, suspected: bool) -> tuple[Reading, Finding] | None:
+    async def ask(self, *, suspected: bool) -> Reading | None:
         """Send one short request, if nothing has moved since the last look; none where it is not
         known what came of it.
         """
-        reading = await self._asked(suspected=suspected)
-        if reading is None or reading.engine is None:
-            return None
-        proof = proof_of(reading.engine)
-        before = Sighting.of(self.last) if self.last is not None else None
-        finding = find(reading, before, policy)
-        self._keep(reading)
-        self._proof = proof
-        if proof is not None:
-            finding = finding.model_copy(update={"verdict": proof.verdict})
-        self._book.note(f"asked: {finding.why}")
-        return reading, finding
-
-    async def _asked(self, *, suspected: bool) -> Reading | None:
         for _ in range(_TRIES):
             try:
                 return await self._in_its_turn(
@@ -155,7 +136,3 @@ class Engines:
             except TimeoutError:
                 continue
             raise Interrupted
-
-    def _keep(self, reading: Reading) -> None:
-        if reading.engine is not None and reading.engine.page is Page.OK:
-            self.last = reading.engine

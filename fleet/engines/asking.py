@@ -1,0 +1,75 @@
+"""Who is sent a short request, and what the looks beside it and after it make of its answer."""
+
+from fleet.contracts.engine import AskRequest
+from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
+from fleet.engines.sighting import Change, Sighting, compare
+from fleet.readings import Reading
+
+
+def whom(
+    reading: Reading, request: AskRequest, *, probes: bool
+) -> tuple[EngineState, ...] | Reading:
+    """The engines to be asked, or the reading with what is known, where none is.
+
+    ``probes``: whether an engine may be asked of which nothing is suspected.
+    """
+    engine = reading.engine
+    if engine is None or engine.page is not Page.OK or engine.asleep:
+        return reading
+    last = Sighting.of(request.since) if request.since is not None else None
+    change = compare(engine, last)
+    if change.restarted:
+        return reading
+    meant = change.still if request.suspected else ()
+    if not meant and (moves := _works(engine, change)) is not None:
+        return with_answer(reading, moves)
+    if not (request.suspected or probes):
+        return reading
+    return meant or engine.engines
+
+
+def _works(engine: EngineReading, change: Change) -> Answer | None:
+    if engine.in_flight:
+        return Answer(came=Came.BUSY, detail=engine.numbers()[:200])
+    if change.known and len(change.moved) == len(engine.engines):
+        return Answer(came=Came.MOVED, detail=engine.numbers()[:200])
+    return None
+
+
+def has_moved(reading: Reading, before: EngineReading, engine: EngineState) -> bool:
+    """Whether the engine moved, or was started anew, since the look ``before``."""
+    if reading.engine is None or reading.engine.page is not Page.OK:
+        return False
+    change = compare(reading.engine, Sighting.of(before))
+    return bool(change.restarted) or any(each.label == engine.label for each in change.moved)
+
+
+def rank(before: EngineReading, engine: EngineState) -> str:
+    """The name of the engine that is meant, where the page has several."""
+    return engine.label if len(before.engines) > 1 else ""
+
+
+def checked(answer: Answer, reading: Reading, before: EngineReading, engine: EngineState) -> Answer:
+    """An answer by which the engine that was meant did not move came from another one."""
+    is_one_of_many = len(before.engines) > 1
+    if answer.came is Came.GIVEN and is_one_of_many and not has_moved(reading, before, engine):
+        return answer.model_copy(update={"came": Came.ELSEWHERE})
+    return answer
+
+
+def concluded(
+    reading: Reading, before: EngineReading, engines: tuple[EngineState, ...], answer: Answer
+) -> Reading:
+    """The last look with what the requests came to; without, where it shows no page."""
+    if reading.engine is None or reading.engine.page is not Page.OK:
+        return reading
+    meant = [each for each in engines if answer.rank in ("", each.label)]
+    if answer.came is Came.NONE and any(has_moved(reading, before, each) for each in meant):
+        answer = answer.model_copy(update={"came": Came.MOVED})
+    return with_answer(reading, answer)
+
+
+def with_answer(reading: Reading, answer: Answer) -> Reading:
+    assert reading.engine is not None
+    engine = reading.engine.model_copy(update={"answer": answer})
+    return reading.model_copy(update={"engine": engine})

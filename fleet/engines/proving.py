@@ -1,0 +1,173 @@
+"""How a doubt of an engine is settled: what to wait for, read and ask, without doing any of it.
+
+A story yields its next step and is sent what came of it, so that it runs on Temporal's clock as
+well as on any other.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from fleet.engines.judge import find
+from fleet.engines.proof import Proof, is_open, is_shown_alive, judge_again, proof_of
+from fleet.engines.reading import Came, EngineReading, Page
+from fleet.engines.sighting import Sighting
+from fleet.judge import Finding
+from fleet.policy import Policy
+from fleet.readings import Reading
+from fleet.verdicts import GOOD, Verdict
+
+#: So often a doubt is looked at again, a wait before each, before the engine is asked.
+WAITS = 2
+
+_PROVED = frozenset({Verdict.STUCK, Verdict.UNRESPONSIVE})
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Wait for ``span``; it is the wait before look ``number``."""
+
+    span: timedelta
+    number: int
+
+
+@dataclass(frozen=True)
+class Look:
+    """Read its page; a reading is sent back."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Send one short request if nothing has moved since the last look.
+
+    The reading after it is sent back, or none where it is not known what came of it.
+    """
+
+    suspected: bool
+
+
+Step = Pause | Look | Ask
+
+
+@dataclass(frozen=True)
+class Proved:
+    verdict: Verdict
+    why: str
+    reading: Reading
+
+
+@dataclass(frozen=True)
+class NotSo:
+    """Nothing is to be done: it works, or nobody can tell yet."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class ForPeople:
+    """It is something that a restart is not meant for."""
+
+    why: str
+
+
+Conclusion = Proved | NotSo | ForPeople
+Confirming = Generator[Step, Reading | None, Conclusion]
+Settling = Generator[Step, Reading | None, tuple[Reading, Finding] | None]
+
+
+class Known:
+    """What is known of an engine that is in doubt: its last look, and what was proved of it."""
+
+    def __init__(self) -> None:
+        self.last: EngineReading | None = None
+        self.proof: Proof | None = None
+
+    def forget(self) -> None:
+        """What the process before a restart showed proves nothing against the new one."""
+        self.last = self.proof = None
+
+    def judge(self, reading: Reading, policy: Policy) -> Finding:
+        """Judge a look by itself: nobody is asked and nothing is waited for."""
+        finding = judge_again(reading, self.proof, self.last, policy)
+        if finding.verdict not in _PROVED:
+            self.proof = None
+        self._keep(reading)
+        return finding
+
+    def heard(self, reading: Reading, policy: Policy) -> Finding:
+        """Judge the look after a request, with what the request came to."""
+        proof = proof_of(reading.engine) if reading.engine is not None else None
+        before = Sighting.of(self.last) if self.last is not None else None
+        finding = find(reading, before, policy)
+        self._keep(reading)
+        self.proof = proof
+        if proof is not None:
+            finding = finding.model_copy(update={"verdict": proof.verdict})
+        return finding
+
+    def _keep(self, reading: Reading) -> None:
+        if reading.engine is not None and reading.engine.page is Page.OK:
+            self.last = reading.engine
+
+
+def confirm(known: Known, doubt: EngineReading, policy: Policy) -> Confirming:
+    """From the look that aroused a doubt to what can be proved of it."""
+    unanswered = doubt.answer is not None and doubt.answer.came is Came.NONE
+    known.last = doubt
+    for number in range(1, WAITS + 1):
+        yield Pause(policy.confirm_wait, number)
+        reading = yield Look()
+        refuted = _refuted(known, _seen(reading), policy, unanswered=unanswered)
+        if refuted is not None:
+            return refuted
+    asked = yield Ask(suspected=True)
+    if asked is None or asked.engine is None:
+        return NotSo("it is not known what came of the request; the next sweep tells")
+    return _concluded(doubt, asked, known.heard(asked, policy))
+
+
+def settle(known: Known, reading: Reading, policy: Policy) -> Settling:
+    """From a look of an open incident to what it says; none where a request got lost."""
+    last = known.last
+    finding = known.judge(reading, policy)
+    if not is_open(reading, finding, last):
+        return reading, finding
+    if reading.engine is not None and reading.engine.in_flight and known.proof is None:
+        yield Pause(policy.confirm_wait, 1)
+        reading = _seen((yield Look()))
+        finding = known.judge(reading, policy)
+        if finding.verdict is not Verdict.SUSPECT:
+            return reading, finding
+    asked = yield Ask(suspected=finding.verdict is not Verdict.IDLE)
+    if asked is not None and asked.engine is not None:
+        return asked, known.heard(asked, policy)
+    return (reading, finding) if finding.verdict is Verdict.UNRESPONSIVE else None
+
+
+def _seen(reading: Reading | None) -> Reading:
+    assert reading is not None, "a look gives a reading"
+    return reading
+
+
+def _refuted(known: Known, reading: Reading, policy: Policy, *, unanswered: bool) -> NotSo | None:
+    is_alive = is_shown_alive(reading, known.last)
+    finding = known.judge(reading, policy)
+    is_idle = finding.verdict is Verdict.IDLE and unanswered and not is_alive
+    if finding.verdict is Verdict.SUSPECT or is_idle:
+        return None
+    return NotSo(f"{finding.verdict}: {finding.why}")
+
+
+def _concluded(doubt: EngineReading, reading: Reading, finding: Finding) -> Conclusion:
+    if finding.verdict in _PROVED:
+        return Proved(finding.verdict, finding.why, reading)
+    if finding.verdict in GOOD or finding.verdict is Verdict.SUSPECT:
+        stale = "; its gauges are stale" if _is_stale(doubt, reading) else ""
+        return NotSo(f"{finding.why}{stale}")
+    return ForPeople(f"{finding.verdict}: {finding.why}")
+
+
+def _is_stale(doubt: EngineReading, reading: Reading) -> bool:
+    """Whether it said that work was in flight, stood still, and answered all the same."""
+    answer = reading.engine.answer if reading.engine is not None else None
+    return doubt.in_flight and answer is not None and answer.came is Came.GIVEN

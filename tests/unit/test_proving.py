@@ -1,0 +1,120 @@
+"""The story of a doubt, told without a clock: what is waited for, read and asked, in turn."""
+
+from datetime import UTC, datetime, timedelta
+
+from fleet.contracts.engine import AskRequest
+from fleet.engines.asking import checked, concluded, whom
+from fleet.engines.proving import (
+    WAITS,
+    Ask,
+    Conclusion,
+    Confirming,
+    Known,
+    Look,
+    NotSo,
+    Pause,
+    Proved,
+    Step,
+    confirm,
+)
+from fleet.engines.reading import Answer, Came, EngineReading, EngineState
+from fleet.policy import Policy
+from fleet.readings import Reading
+from fleet.verdicts import Verdict
+
+AT = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
+
+
+def engine(moved: float = 1, running: float = 1, answer: Came | None = None) -> EngineReading:
+    state = EngineState(label="0", running=running, witnesses={"kv": moved})
+    said = Answer(came=answer) if answer is not None else None
+    return EngineReading(profile="vllm", engines=(state,), answer=said)
+
+
+def reading(of: EngineReading) -> Reading:
+    return Reading(server="s", at=AT, engine=of)
+
+
+def told(story: Confirming, *came: Reading | None) -> tuple[list[Step], Conclusion | None]:
+    """The steps that the story wants while it is sent what came of each look and request."""
+    sent, steps = iter(came), [next(story)]
+    try:
+        while True:
+            steps.append(story.send(None if isinstance(steps[-1], Pause) else next(sent)))
+    except StopIteration as end:
+        ended = end.value
+    return steps, ended
+
+
+def test_a_doubt_is_waited_for_twice_and_asked_once() -> None:
+    still = reading(engine())
+    story = confirm(Known(), engine(), Policy())
+    steps, said = told(story, still, still, reading(engine(answer=Came.NONE)))
+    wait = Policy().confirm_wait
+    assert steps == [Pause(wait, 1), Look(), Pause(wait, 2), Look(), Ask(suspected=True)]
+    assert len([step for step in steps if isinstance(step, Pause)]) == WAITS
+    assert isinstance(said, Proved)
+    assert said.verdict is Verdict.STUCK
+
+
+def test_a_witness_that_moves_ends_it_without_a_request() -> None:
+    steps, said = told(confirm(Known(), engine(), Policy()), reading(engine(moved=2)))
+    assert steps == [Pause(Policy().confirm_wait, 1), Look()]
+    assert isinstance(said, NotSo)
+
+
+def test_an_answer_where_nothing_moved_names_the_stale_gauges() -> None:
+    still = reading(engine())
+    answered = reading(engine(answer=Came.GIVEN))
+    _, said = told(confirm(Known(), engine(), Policy()), still, still, answered)
+    assert isinstance(said, NotSo)
+    assert said.why.endswith("its gauges are stale")
+
+
+def test_a_lost_request_concludes_nothing() -> None:
+    still = reading(engine())
+    _, said = told(confirm(Known(), engine(), Policy()), still, still, None)
+    assert isinstance(said, NotSo)
+
+
+def test_only_engines_that_stand_still_are_asked_of_a_server_with_several() -> None:
+    before = _pair(1, 1)
+    request = AskRequest(server="s", since=before, suspected=True)
+    asked = whom(reading(_pair(1, 2)), request, probes=True)
+    assert isinstance(asked, tuple)
+    assert [each.label for each in asked] == ["0"]
+
+
+def test_work_in_flight_is_never_probed() -> None:
+    seen = whom(reading(engine()), AskRequest(server="s"), probes=True)
+    assert isinstance(seen, Reading)
+    assert seen.engine is not None
+    assert seen.engine.answer is not None
+    assert seen.engine.answer.came is Came.BUSY
+
+
+def test_an_answer_from_another_engine_is_none_of_the_one_that_was_meant() -> None:
+    before, answer = _pair(1, 1), Answer(came=Came.GIVEN)
+    elsewhere = checked(answer, reading(_pair(1, 2)), before, before.engines[0])
+    assert elsewhere.came is Came.ELSEWHERE
+    assert checked(answer, reading(_pair(2, 1)), before, before.engines[0]).came is Came.GIVEN
+
+
+def test_what_moved_by_the_last_look_was_at_work_all_the_while() -> None:
+    before = engine()
+    last = concluded(reading(engine(moved=2)), before, before.engines, Answer(came=Came.NONE))
+    assert last.engine is not None
+    assert last.engine.answer == Answer(came=Came.MOVED)
+
+
+def _pair(first: float, second: float) -> EngineReading:
+    states = [
+        EngineState(label=str(number), running=1, witnesses={"kv": value})
+        for number, value in enumerate((first, second))
+    ]
+    return EngineReading(profile="vllm", engines=tuple(states))
+
+
+def test_waits_follow_the_policy() -> None:
+    story = confirm(Known(), engine(), Policy(confirm_wait=timedelta(seconds=40)))
+    assert next(story) == Pause(timedelta(seconds=40), 1)
