@@ -54,7 +54,7 @@ class EnginePages:
         await self.client.aclose()
 
     async def _get(self, source: EngineSource, profile: Profile) -> tuple[EngineReading, str]:
-        url = f"{source.url}/metrics"
+        url = source.metrics_url or f"{source.url}{profile.path}"
         moved = await self._try(source, url, profile)
         if isinstance(moved, str):
             # Some versions serve the page at /metrics/ and point there.

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from fleet.durations import Duration, parse, within
 from fleet.policy import STRICT
@@ -13,18 +13,40 @@ from fleet.sources import RedisSource, SecretRef, StatusSource, checked_url
 #: Paths that people copy along with an address; the source names what lies before them.
 _PAGES = ("/metrics", "/v1", "/health", "/v1/models")
 
+#: Every engine that is known; "engine" is recognised by its page.
+Kind = Literal[
+    "vllm",
+    "sglang",
+    "llamacpp",
+    "tgi",
+    "triton",
+    "trtllm",
+    "nim",
+    "lmdeploy",
+    "dynamo",
+    "ollama",
+    "openai",
+    "engine",
+]
+
+
+#: Of these there is no page of metrics at all.
+_WITHOUT_PAGE = ("ollama", "openai")
+
 
 class EngineSource(BaseModel):
     """An engine, by its base URL: its metrics are read, and it is asked only as a last resort.
 
-    ``request`` is what a short request looks like. ``probe`` says whether an idle engine is asked
-    now and then; a suspicion is asked about in any case.
+    ``metrics_url`` is where its page lies, where that is not under the base URL. ``request`` is
+    what a short request looks like. ``probe`` says whether an idle engine is asked now and then; a
+    suspicion is asked about in any case.
     """
 
     model_config = STRICT
 
-    kind: Literal["vllm"] = "vllm"
+    kind: Kind = "vllm"
     url: str
+    metrics_url: str | None = None
     api_key: SecretRef | None = None
     model: str | None = Field(default=None, min_length=1, max_length=300)
     request: Literal["completion", "chat", "embedding"] = "completion"
@@ -47,6 +69,16 @@ class EngineSource(BaseModel):
                 )
         return url.rstrip("/")
 
+    @field_validator("metrics_url")
+    @classmethod
+    def _page(cls, url: str | None, info: ValidationInfo) -> str | None:
+        if url is None:
+            return None
+        kind = info.data.get("kind")
+        if kind in _WITHOUT_PAGE:
+            raise refusal(f"a server of kind {kind} has no metrics", "leave metrics_url out")
+        return checked_url(url, ("http", "https"), 'api_key = { env = "VARIABLE" }')
+
 
 #: Every place at which a server can be read.
 Source = Annotated[RedisSource | StatusSource | EngineSource, Field(discriminator="kind")]
@@ -55,7 +87,7 @@ Source = Annotated[RedisSource | StatusSource | EngineSource, Field(discriminato
 def record(source: Source) -> tuple[object, ...]:
     """What is read: where it lies, and from which part of it; the same twice is one."""
     if isinstance(source, EngineSource):
-        return _page(source.url)
+        return _page(source.metrics_url or source.url)
     parts = (source.fields.state, source.fields.heartbeat)
     if isinstance(source, StatusSource):
         return (*_page(source.url), *parts)

@@ -1,50 +1,99 @@
 """From the text of a metrics page to the small form that is judged."""
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 
 from fleet.engines.exposition import Labels, samples, why_no_page
 from fleet.engines.profile import Profile, Series
+from fleet.engines.profiles import recognise
 from fleet.engines.reading import MOST_ENGINES, EngineReading, EngineState, Page
 
 #: A label set's values for the profile's engine labels; labels that are not there are empty.
 _Key = tuple[str, ...]
 
+_LONGEST_START = 40
 
-def read_page(page: bytes, profile: Profile) -> tuple[EngineReading, str]:
-    """What the page says of its engines, and in words what is wrong with it, where something is."""
+
+def read_page(page: bytes, profile: Profile, start: str | None = None) -> tuple[EngineReading, str]:
+    """What the page says of its engines, and in words what is wrong with it, where something is.
+
+    ``start`` is the value of the profile's ``start_header``, where the answer had one.
+    """
     wrong = why_no_page(page)
     if wrong:
         return EngineReading(profile=profile.name, page=Page.UNREADABLE), wrong
+    known = recognise(page, profile.among) if profile.among else profile
+    if known is None:
+        said = _of_another(page, profile)
+        return EngineReading(profile=profile.name, page=Page.BARE), said
+    profile = known
     states = _states(page, profile)
     if len(states) > MOST_ENGINES:
         said = f"the page tells of {len(states)} engines, more than {MOST_ENGINES}"
         return EngineReading(profile=profile.name, page=Page.UNREADABLE), said
-    started = _started(page, profile)
+    started = _started(page, profile) or _short(start)
     if not any(state.witnesses for state in states):
-        said = f"the page has none of the counters of {profile.name}"
+        said = _of_another(page, profile)
         return EngineReading(profile=profile.name, page=Page.BARE, started=started), said
-    return EngineReading(profile=profile.name, started=started, engines=tuple(states)), ""
+    seen = EngineReading(
+        profile=profile.name,
+        started=started,
+        engines=tuple(states),
+        counters=_counters(page, profile),
+    )
+    return seen, ""
+
+
+def _of_another(page: bytes, profile: Profile) -> str:
+    none = f"the page has none of the counters of {profile.name}"
+    if profile.name == "engine":
+        none = "the page has the counters of no engine that is known"
+    other = recognise(page)
+    if other is None or other.name == profile.name or other.witnesses == profile.witnesses:
+        return none
+    kind = other.name.partition("/")[0]
+    return f'{none}, but those of {other.name}: is source.kind = "{kind}" what it is?'
 
 
 def _states(page: bytes, profile: Profile) -> list[EngineState]:
     running = _total(page, profile, profile.in_flight)
     waiting = _total(page, profile, profile.waiting)
     steps = _values(page, profile, profile.steps)
-    awake = _values(page, profile, profile.awake) if profile.awake is not None else {}
+    awake = _values(page, profile, profile.awake)
     seen = {each.name: _values(page, profile, each.series) for each in profile.witnesses}
-    keys = sorted({*running, *waiting, *(key for values in seen.values() for key in values)})
+    # Where gauges name the engines, a witness of the whole page makes no engine more.
+    keys = sorted({*running, *waiting} or {key for values in seen.values() for key in values})
+    is_open = _open(page, profile, keys, {**running, **waiting})
     return [
         EngineState(
             label=label[:120],
             running=running.get(key, 0),
             waiting=waiting.get(key, 0),
+            open=is_open.get(key, 0),
             steps=steps.get(key),
             witnesses={name: values[key] for name, values in seen.items() if key in values},
             asleep=awake.get(key) == 0,
         )
         for key, label in zip(keys, _named(keys), strict=True)
     ]
+
+
+def _open(
+    page: bytes, profile: Profile, keys: Sequence[_Key], gauges: dict[_Key, float]
+) -> dict[_Key, float]:
+    """What is open at the front end, of engines whose own gauges show nothing.
+
+    A count of the whole page may be any engine's, so it says something only where all show none.
+    """
+    found: dict[_Key, float] = {}
+    for series in profile.open:
+        for key, value in _values(page, profile, series).items():
+            found[key] = max(found.get(key, 0), value)
+    whole = max((value for key, value in found.items() if key not in keys), default=0.0)
+    if any(gauges.values()):
+        whole = 0
+    return {key: max(found.get(key, 0), whole) for key in keys if not gauges.get(key)}
 
 
 def _named(keys: Sequence[_Key]) -> Iterator[str]:
@@ -56,33 +105,70 @@ def _named(keys: Sequence[_Key]) -> Iterator[str]:
 
 
 def _total(page: bytes, profile: Profile, parts: Sequence[Series]) -> dict[_Key, float]:
+    """Gauges of work; one below zero says no more than none."""
     total: dict[_Key, float] = {}
     for part in parts:
         for key, value in _values(page, profile, part).items():
-            total[key] = total.get(key, 0) + value
+            total[key] = total.get(key, 0) + max(value, 0)
     return total
 
 
-def _values(page: bytes, profile: Profile, series: Series) -> dict[_Key, float]:
+def _counters(page: bytes, profile: Profile) -> dict[str, float]:
+    """The counters that are no witnesses, over the whole page: not all carry an engine's labels."""
+    found = {each.name: _values(page, profile, each.series) for each in profile.counters}
+    return {name: sum(values.values()) for name, values in found.items() if values}
+
+
+def _values(page: bytes, profile: Profile, series: Series | None) -> dict[_Key, float]:
     """The series by engine, under the first of its names that the page has."""
+    if series is None:
+        return {}
     found: dict[_Key, float] = {}
     for name in series.names:
-        for labels, value in samples(page, name):
-            if math.isnan(value) or any(labels.get(each) != is_ for each, is_ in series.where):
-                continue
-            key = _key(labels, profile)
-            found[key] = max(found.get(key, value), value)
+        found = _under(page, profile, series, name)
         if found:
             break
-    return {key: value for key, value in found.items() if math.isfinite(value)}
+    for name in series.less:
+        for key, value in _under(page, profile, series, name).items():
+            found[key] = found.get(key, 0) - value
+    return {
+        key: max(value, 0) if series.less else value
+        for key, value in found.items()
+        if math.isfinite(value)
+    }
 
 
-def _key(labels: Labels, profile: Profile) -> _Key:
-    return tuple(labels.get(name, "") for name in profile.engine_labels)
+def _under(page: bytes, profile: Profile, series: Series, name: str) -> dict[_Key, float]:
+    parts: dict[tuple[_Key, _Key], float] = {}
+    for labels, value in samples(page, name):
+        if math.isnan(value) or not _is_meant(labels, series):
+            continue
+        part = (_key(labels, profile.engine_labels), _key(labels, series.added))
+        parts[part] = max(parts.get(part, value), value)
+    found: dict[_Key, float] = {}
+    for (key, _), value in parts.items():
+        found[key] = found.get(key, 0) + value
+    return found
+
+
+def _is_meant(labels: Labels, series: Series) -> bool:
+    return all(labels.get(label, "") in values for label, *values in series.where)
+
+
+def _key(labels: Labels, names: Sequence[str]) -> _Key:
+    return tuple(labels.get(name, "") for name in names)
 
 
 def _started(page: bytes, profile: Profile) -> str | None:
-    for name in profile.started.names:
-        for _, value in samples(page, name):
-            return f"{value!r}"[:40]
+    """Every value of the first series that is there: one for each rank, with stamps of creation."""
+    for name in profile.started.names if profile.started is not None else ():
+        values = sorted({value for _, value in samples(page, name) if not math.isnan(value)})
+        if values:
+            return _short(",".join(f"{value!r}" for value in values))
     return None
+
+
+def _short(text: str | None) -> str | None:
+    if text is None or len(text) <= _LONGEST_START:
+        return text or None
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_LONGEST_START]

@@ -8,20 +8,31 @@ from datetime import timedelta
 class Series:
     """One thing that a page says, under the first of its ``names`` that is there.
 
-    ``where`` are labels that it must carry. The same series twice, as tensor-parallel ranks write
-    it, is one: the highest value counts.
+    ``where`` are labels, each with the values that it may have; a label that is missing is empty.
+    The same series twice, as tensor-parallel ranks write it, is one: the highest value counts. Of
+    the labels in ``added`` each value is a part, and the parts are added up. The series in ``less``
+    are taken off, and what is left is never below zero.
     """
 
     names: tuple[str, ...]
-    where: tuple[tuple[str, str], ...] = ()
+    where: tuple[tuple[str, ...], ...] = ()
+    added: tuple[str, ...] = ()
+    less: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Witness:
-    """A series that moves only while the engine works, called ``name`` in readings."""
+    """A series that moves only while the engine works, called ``name`` in readings.
+
+    One that ``counts`` falls only where the engine was started anew. One that is written more
+    rarely than the others, when a request ends say, has a ``window`` of its own: where a page has
+    nothing better, so long must it stand still before that says anything.
+    """
 
     name: str
     series: Series
+    counts: bool = True
+    window: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True)
@@ -29,18 +40,51 @@ class Profile:
     """How one engine is read.
 
     ``engine_labels`` tell the engines of one page apart; each is judged by itself. ``in_flight``
-    and ``waiting`` are added up for each of them. ``steps`` counts work since the start: where it
-    falls, the engine was restarted. ``started`` is of the whole process and carries no labels.
-    ``awake`` is 0 where the engine sleeps. Witnesses that are written less often than every step
-    need a longer ``window`` between two looks before anything is said to stand still.
+    and ``waiting`` are added up for each of them. ``open`` are requests at the front end, or calls
+    that have not returned, of the whole page: they count where the engines' own gauges, which are
+    written after a step, all show nothing. ``steps`` is shown to people.
+
+    ``started`` is whatever changes when the process is started anew, best first: its start, stamps
+    of creation, a marker of the engine's own. ``start_header`` is a header of the page's answer
+    that does the same. ``counters`` are no progress, and like the witnesses that count say by a
+    fall that the engine was started anew.
+
+    ``awake`` is 0 where the engine sleeps. ``window`` is how long all of its witnesses may stand
+    still while it works, since they are written less often than every step.
+
+    ``path`` is where the page lies under the base URL; without ``metrics`` there is none at all.
+    ``marks`` begin lines of its page and of no other engine's. A profile with ``among`` is one of
+    those: whichever the page is recognised as.
     """
 
     name: str
-    engine_labels: tuple[str, ...]
-    in_flight: tuple[Series, ...]
-    waiting: tuple[Series, ...]
-    witnesses: tuple[Witness, ...]
-    steps: Series
-    started: Series
+    engine_labels: tuple[str, ...] = ()
+    in_flight: tuple[Series, ...] = ()
+    waiting: tuple[Series, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
+    steps: Series | None = None
+    started: Series | None = None
     awake: Series | None = None
+    open: tuple[Series, ...] = ()
+    counters: tuple[Witness, ...] = ()
     window: timedelta = timedelta(0)
+    path: str = "/metrics"
+    metrics: bool = True
+    start_header: str | None = None
+    marks: tuple[str, ...] = ()
+    among: tuple["Profile", ...] = ()
+
+    def window_of(self, witnesses: frozenset[str]) -> timedelta:
+        """How long these witnesses must stand still before that says anything."""
+        own = [each.window for each in self.witnesses if each.name in witnesses]
+        return max(self.window, min(own, default=timedelta(0)))
+
+    @property
+    def falling(self) -> tuple[Witness, ...]:
+        """What never falls while the engine runs."""
+        return (*(each for each in self.witnesses if each.counts), *self.counters)
+
+
+def named(prefixes: tuple[str, ...], *stems: str) -> tuple[str, ...]:
+    """The names of one series, under each of the prefixes that it is exported with."""
+    return tuple(prefix + stem for stem in stems for prefix in prefixes)

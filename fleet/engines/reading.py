@@ -54,24 +54,30 @@ class Answer(BaseModel):
 
 
 class EngineState(BaseModel):
-    """One engine of a page, a rank of a data-parallel server say. Witnesses go by short names."""
+    """One engine of a page, a rank of a data-parallel server say. Witnesses go by short names.
+
+    ``open`` are requests that its front end has taken in, where its own gauges show none.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     label: str = Field(default="", max_length=120)
     running: float = 0
     waiting: float = 0
+    open: float = 0
     steps: float | None = None
     witnesses: dict[str, float] = {}
     asleep: bool = False
 
     @property
     def in_flight(self) -> bool:
-        return self.running + self.waiting > 0
+        return self.running + self.waiting + self.open > 0
 
     def numbers(self) -> str:
         """The numbers that a verdict rests on, in one phrase."""
         parts = [f"{self.running:g} running", f"{self.waiting:g} waiting"]
+        if self.open:
+            parts.append(f"{self.open:g} open at its front end")
         if self.steps is not None:
             parts.append(f"step {self.steps:.0f}")
         if (kv := self.witnesses.get("kv")) is not None:
@@ -82,9 +88,10 @@ class EngineState(BaseModel):
 class EngineReading(BaseModel):
     """One look at an engine server's page.
 
-    ``started`` is opaque, whatever the page says of its process's start. ``restarted_at`` is when
-    steady itself last restarted the server, where that was asked for. ``answer`` is there where a
-    short request was to be sent.
+    ``profile`` is the engine that the page was read as. ``started`` is opaque, whatever the page
+    says of its process's start. ``counters`` are no witnesses, and of the whole page: they fall
+    where the engine was started anew. ``restarted_at`` is when steady itself last restarted the
+    server, where that was asked for. ``answer`` is there where a short request was to be sent.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -93,6 +100,7 @@ class EngineReading(BaseModel):
     page: Page = Page.OK
     started: str | None = Field(default=None, max_length=40)
     engines: tuple[EngineState, ...] = Field(default=(), max_length=MOST_ENGINES)
+    counters: dict[str, float] = {}
     restarted_at: AwareDatetime | None = None
     answer: Answer | None = None
 

@@ -59,13 +59,13 @@ def page(
     parts = [_HEAD]
     if started is not None:
         parts.append(_PROCESS % (started, cpu))
-    parts += _families(engines or (engine(),))
+    parts += _families(engines or (engine(),), started)
     parts.append(_HTTP % (cpu * 10))
     return "".join(parts).encode()
 
 
-def _families(engines: Iterable[dict[str, float | str]]) -> list[str]:
-    rows = list(engines)
+def _families(engines: Iterable[dict[str, float | str]], created: float | None) -> list[str]:
+    rows = [{**row, "created": created or 0.0} for row in engines]
 
     def family(name: str, kind: str, key: str, suffix: str = "", extra: str = "") -> str:
         lines = [f"# HELP vllm:{name} {name}", f"# TYPE vllm:{name} {kind}"]
@@ -88,10 +88,5 @@ def _families(engines: Iterable[dict[str, float | str]]) -> list[str]:
         family("iteration_tokens_total", "histogram", "steps", "_bucket", ',le="+Inf"'),
         family("iteration_tokens_total", "histogram", "steps", "_count"),
         family("iteration_tokens_total", "histogram", "tokens", "_sum"),
-        family(
-            "iteration_tokens_total",
-            "histogram",
-            "cpu" if "cpu" in rows[0] else "steps",
-            "_created",
-        ),
+        *([family("iteration_tokens_total", "gauge", "created", "_created")] if created else []),
     ]

@@ -147,6 +147,7 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
         "password",
         "token",
         "api_key",
+        "metrics_url",
         "model",
         "cli",
         "identity",
