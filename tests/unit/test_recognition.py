@@ -1,5 +1,7 @@
 """Which engine a page is of, by the lines of its own that begin as no other engine's do."""
 
+from typing import get_args
+
 import pytest
 
 from fleet.engine_sources import EngineSource
@@ -33,8 +35,7 @@ def test_what_no_known_engine_writes_is_of_none() -> None:
 
 
 def test_every_kind_of_source_has_a_profile() -> None:
-    kinds = EngineSource.model_fields["kind"].annotation
-    assert set(kinds.__args__) == set(PROFILES)
+    assert set(get_args(EngineSource.model_fields["kind"].annotation)) == set(PROFILES)
 
 
 def test_a_kind_that_is_none_says_whose_page_it_is() -> None:
