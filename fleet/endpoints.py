@@ -66,11 +66,15 @@ def _sample_by(by: str) -> str:
 
 
 class Backend(BaseModel):
-    """A server of the fleet that answers production requests, under its base URL."""
+    """A server of the fleet that answers production requests, under its base URL.
+
+    One of twice the ``weight`` is to have twice the requests in flight.
+    """
 
     model_config = STRICT
 
     url: BaseUrl
+    weight: float = Field(default=1, ge=0.01, le=100)
 
 
 class Candidate(BaseModel):
@@ -123,6 +127,7 @@ class Gateway(BaseModel):
 
     listen: Address = "127.0.0.1:8080"
     admin: Address = "127.0.0.1:9465"
+    admin_token: SecretRef | None = None
     mirror_budget: Annotated[Size, size_within("1MiB", "64GiB")] = parse_size("64MiB")
     max_clients: int = Field(default=4096, ge=1, le=60_000, strict=True)
     max_head: Annotated[Size, size_within("1KiB", "1MiB")] = parse_size("64KiB")

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from gateway.core import Core
 from gateway.mirror import Result
 from gateway.mirroring import Mirrors
+from gateway.routing import PRODUCTION
 from gateway.tally import BUCKETS, Durations, Who
 
 _WHO = ("endpoint", "server", "role")
@@ -83,7 +84,16 @@ class Metrics(Collector):
         clients = GaugeMetricFamily(
             "steady_gateway_client_connections", "Open connections of clients.", len(core.clients)
         )
-        yield from (in_flight, drained, clients)
+        weight = GaugeMetricFamily(
+            "steady_gateway_weight",
+            "The share of an endpoint's requests in flight that a backend is to have.",
+            labels=["endpoint", "server"],
+        )
+        for route in core.router.routes():
+            if route.role == PRODUCTION:
+                for name, value in route.weights.items():
+                    weight.add_metric([route.endpoint, name], value)
+        yield from (in_flight, drained, weight, clients)
 
     def _counters(self) -> Iterator[Metric]:
         tally = self._core.tally
@@ -124,7 +134,7 @@ class Metrics(Collector):
             for target in targets:
                 at = [endpoint, target.name]
                 in_flight.add_metric(at, target.in_flight)
-                sample.add_metric([*at, self._mirrors.sampled_by(endpoint)], target.spec.sample)
+                sample.add_metric([*at, self._mirrors.sampled_by(endpoint)], target.percent)
                 for result in Result:
                     count = tally.results[endpoint, target.name, result]
                     results.add_metric([*at, result], count)

@@ -69,7 +69,11 @@ class Target:
         self.pool = Pool(address, self.core.limits, self.core.sweeper, write_high=0)
         self._remembered = lru_cache(REMEMBERED)(self._written)
         self.timeout = self.spec.timeout.total_seconds()
-        self.sample = self.spec.sample / 100
+        self.sample_percent(self.spec.sample)
+
+    def sample_percent(self, percent: float) -> None:
+        """Take this share of the requests from now on."""
+        self.percent, self.sample = percent, percent / 100
 
     def count(self, result: Result) -> None:
         self.core.tally.results[self.endpoint, self.name, result] += 1

@@ -1,4 +1,4 @@
-"""Where a request goes: to the backend of its endpoint that has the fewest in flight.
+"""Where a request goes: to the backend that has the fewest in flight for its weight.
 
 A drained backend gets none, until its lease expires. One that could not be reached a moment ago is
 asked last: with nothing in flight it would be chosen again and again.
@@ -49,6 +49,15 @@ class Route:
         self.backends = tuple(backends)
         self.series: dict[Backend, Series] = {}
         self._turn = 0
+        self.weights: dict[str, float] = {each.name: 1.0 for each in self.backends}
+        self._uneven: dict[Backend, float] | None = None
+
+    def weigh(self, weights: Mapping[str, float]) -> None:
+        """Let the backends have requests in flight in proportion to these, by name."""
+        self.weights = {each.name: weights[each.name] for each in self.backends}
+        uneven = len(set(self.weights.values())) > 1
+        shares = {each: weights[each.name] for each in self.backends}
+        self._uneven = shares if uneven else None
 
     def choose(self, now: float, but: Collection[Backend] = ()) -> Backend | None:
         """The least busy of those that may be asked; in turn where several are.
@@ -59,14 +68,16 @@ class Route:
             only = self.backends[0]
             return only if self.role == DIRECT or only.drained_until <= now else None
         best: Backend | None = None
-        best_rank: tuple[bool, int] = (True, 0)
+        best_rank: tuple[bool, float] = (True, 0)
+        weights = self._uneven
         count = len(self.backends)
         self._turn = (self._turn + 1) % count
         for number in range(count):
             each = self.backends[(self._turn + number) % count]
             if each in but or (each.drained_until > now and self.role != DIRECT):
                 continue
-            rank = (each.resting_until > now, each.in_flight)
+            load = each.in_flight if weights is None else (each.in_flight + 1) / weights[each]
+            rank = (each.resting_until > now, load)
             if best is None or rank < best_rank:
                 best, best_rank = each, rank
         return best
@@ -100,6 +111,7 @@ class Router:
             route = Route(name, PRODUCTION, prefix, behind)
             route.mirrored = frozenset(prefix + path.encode() for path in endpoint.mirrored_paths)
             route.runs_dry = endpoint.client_gone == "run_dry"
+            route.weigh({server: spec.weight for server, spec in endpoint.backends.items()})
             self._public.append((prefix, route))
         self._public.sort(key=lambda each: len(each[0]), reverse=True)
 
@@ -111,6 +123,17 @@ class Router:
             if path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] in (b"/", b""):
                 return route
         return None
+
+    def public(self, endpoint: str) -> Route:
+        """The route of production.
+
+        Raises:
+            KeyError: there is no such endpoint.
+        """
+        for _, route in self._public:
+            if route.endpoint == endpoint:
+                return route
+        raise KeyError(endpoint)
 
     def routes(self) -> list[Route]:
         return [*(route for _, route in self._public), *self._direct.values()]

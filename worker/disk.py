@@ -65,6 +65,9 @@ def anchored(fleet: F, folder: Path) -> F:
                 for name, store in fleet.stores.items()
             },
             "servers": servers,
+            "gateway": fleet.gateway.model_copy(
+                update={"admin_token": secret(fleet.gateway.admin_token)}
+            ),
             "alerts": fleet.alerts.model_copy(
                 update={
                     "webhook": secret(fleet.alerts.webhook),
@@ -112,6 +115,12 @@ def _secrets(fleet: Fleet) -> Iterator[tuple[tuple[str | int, ...], SecretRef]]:
     for name, server in fleet.servers.items():
         for key, ref in _source_secret(server.source):
             yield ("servers", name, "source", key), ref
+    yield from _gateway_secrets(fleet)
+
+
+def _gateway_secrets(fleet: Fleet) -> Iterator[tuple[tuple[str | int, ...], SecretRef]]:
+    if fleet.gateway.admin_token is not None:
+        yield ("gateway", "admin_token"), fleet.gateway.admin_token
     for name, endpoint in fleet.endpoints.items():
         for candidate, kept in endpoint.candidates.items():
             if kept.token is not None:

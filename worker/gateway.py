@@ -2,7 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
@@ -11,11 +13,15 @@ import uvloop
 from activities.secrets import SecretError, resolve
 from fleet.addresses import host_and_port
 from fleet.config import Fleet
+from gateway.control import Control
 from gateway.core import Core
+from gateway.kept import Kept
 from gateway.limits import limits
 from gateway.metrics import Metrics
 from gateway.server import Gateway
 from worker.errors import SettingError, SetupError
+from worker.gateway_api import Api
+from worker.gateway_state import StateFile, state_file
 from worker.listener import Pages, listening
 from worker.loading import load
 from worker.logs import set_up_logging
@@ -27,6 +33,7 @@ _log = structlog.get_logger(__name__)
 
 #: The event loop ticks ten times a second; so long without a tick is a fault.
 _STANDS_STILL = 5.0
+_SHORTEST_TOKEN = 16
 
 
 def run_gateway(path: Path, settings: Settings) -> int:
@@ -41,13 +48,45 @@ def run_gateway(path: Path, settings: Settings) -> int:
     if not fleet.endpoints:
         raise SettingError(f"{path} has no endpoints: add one, beginning with [endpoints.NAME]")
     secrets = _secrets(fleet)
+    token = _admin_token(fleet)
     set_up_logging(settings)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(fleet, secrets))
+    with (
+        _state(settings, token) as state,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        return runner.run(_serve(fleet, secrets, token, state))
 
 
-async def _serve(fleet: Fleet, secrets: Mapping[tuple[str, str], str]) -> int:
+@contextmanager
+def _state(settings: Settings, token: str | None) -> Iterator[StateFile | None]:
+    """Where what is set is kept; none where nothing can be set."""
+    if token is None:
+        yield None
+        return
+    with state_file(settings.state_dir) as file:
+        yield file
+
+
+def _controlled(fleet: Fleet, gateway: Gateway, state: StateFile | None) -> Control:
+    """What was set before is in force before the first request."""
+    if state is None:
+        return Control(gateway, fleet.endpoints, Kept(), lambda _: None)
+    kept, gone = state.read().fitting(fleet.endpoints)
+    for each in gone:
+        _log.warning("what was set no longer fits the fleet file, and is dropped", what=each)
+    control = Control(gateway, fleet.endpoints, kept.at(datetime.now(UTC)), state.write)
+    control.begin()
+    return control
+
+
+async def _serve(
+    fleet: Fleet,
+    secrets: Mapping[tuple[str, str], str],
+    token: str | None,
+    state: StateFile | None,
+) -> int:
     gateway = Gateway(fleet.endpoints, limits(fleet.gateway), secrets)
+    api = Api(_controlled(fleet, gateway, state), token)
     with stop_event() as told_to_stop:
         try:
             await gateway.start(*host_and_port(fleet.gateway.listen))
@@ -55,7 +94,8 @@ async def _serve(fleet: Fleet, secrets: Mapping[tuple[str, str], str]) -> int:
             why = (problem.strerror or str(problem)).lower()
             where = f"gateway.listen = {fleet.gateway.listen}"
             raise SetupError(f"can't listen at {where} ({why})") from None
-        pages = Pages(lambda: _health(gateway.core), Metrics(gateway.core, gateway.mirrors).render)
+        metrics = Metrics(gateway.core, gateway.mirrors).render
+        pages = Pages(lambda: _health(gateway.core), metrics, api.answer)
         with listening(fleet.gateway.admin, pages, see="gateway.admin"):
             _log.info("serving", listen=fleet.gateway.listen, admin=fleet.gateway.admin)
             await told_to_stop.wait()
@@ -78,6 +118,22 @@ def _secrets(fleet: Fleet) -> dict[tuple[str, str], str]:
                         f"endpoints.{name}.candidates.{candidate}.token: {problem}"
                     ) from None
     return found
+
+
+def _admin_token(fleet: Fleet) -> str | None:
+    ref = fleet.gateway.admin_token
+    if ref is None:
+        return None
+    try:
+        token = resolve(ref)
+    except SecretError as problem:
+        raise SettingError(f"gateway.admin_token: {problem}") from None
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or " " in token:
+        raise SettingError(
+            f"gateway.admin_token: it has to be {_SHORTEST_TOKEN} characters or more, of ASCII and"
+            " without blanks: make one with `openssl rand -hex 32`"
+        )
+    return token
 
 
 def _health(core: Core) -> Health:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any
@@ -19,6 +20,8 @@ from worker.vitals import Health
 #: More are dropped: who asks is a probe and a scraper or two.
 _MOST_AT_ONCE = 16
 _SILENCE = 5.0
+#: Of a request; an order is a few hundred bytes.
+_LARGEST_BODY = 16 * 1024
 #: For a whole exchange, however slowly its bytes come.
 _EXCHANGE = 20.0
 
@@ -29,11 +32,24 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True)
+class Request:
+    """One that is for the ``api``."""
+
+    method: str
+    path: str
+    authorization: str
+    body: bytes
+
+
+@dataclass(frozen=True)
 class Pages:
-    """What is served. ``metrics`` takes the ``Accept`` header, and gives body and content type."""
+    """What is served. ``metrics`` takes the ``Accept`` header, and gives body and content type.
+    ``api`` gives status and JSON for every other request, where there is one.
+    """
 
     health: Callable[[], Health]
     metrics: Callable[[str], tuple[bytes, str]]
+    api: Callable[[Request], tuple[int, bytes]] | None = None
 
     def answer(self, path: str, accept: str) -> tuple[int, str, bytes]:
         """Status, content type and body for a path."""
@@ -100,7 +116,7 @@ class _Server(ThreadingTCPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     """One exchange a connection. The library bounds the request line and the headers; a body is
-    never read.
+    read for the API only, and never more of it than an order can have.
     """
 
     server_version = "steady"
@@ -118,7 +134,21 @@ class _Handler(BaseHTTPRequestHandler):
         super().finish()
 
     def do_GET(self) -> None:
-        status, kind, body = self._answer()
+        self._reply(*self._answer())
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _order(self) -> None:
+        pages: Pages = self.server.pages  # type: ignore[attr-defined]
+        if pages.api is None:
+            self.send_error(HTTPStatus.NOT_IMPLEMENTED)
+            return
+        self._reply(*self._answer())
+
+    do_PUT = do_PATCH = do_DELETE = do_POST = _order  # noqa: N815 - the library's names
+
+    def _reply(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
@@ -127,20 +157,41 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
     def log_message(self, *_: Any) -> None:
         """A probe every few seconds is no event."""
 
     def _answer(self) -> tuple[int, str, bytes]:
         pages: Pages = self.server.pages  # type: ignore[attr-defined]
+        path = self.path.partition("?")[0]
         try:
-            return pages.answer(self.path.partition("?")[0], self.headers.get("Accept", ""))
+            if pages.api is not None and path not in ("/health", "/metrics"):
+                return self._ask(pages.api, path)
+            return pages.answer(path, self.headers.get("Accept", ""))
         except Exception as problem:  # noqa: BLE001 - whoever asks must hear of it
             _log.exception("a page can't be served", path=self.path[:100])
             return 500, _TEXT, f"{type(problem).__name__}\n".encode()
 
+    def _ask(
+        self, api: Callable[[Request], tuple[int, bytes]], path: str
+    ) -> tuple[int, str, bytes]:
+        length = self.headers.get("Content-Length", "0")
+        if "Transfer-Encoding" in self.headers or not length.isdecimal():
+            return HTTPStatus.LENGTH_REQUIRED, _JSON, _no("send the body with its length")
+        if int(length[:20]) > _LARGEST_BODY:
+            message = f"the body is over {_LARGEST_BODY // 1024} KiB"
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _JSON, _no(message)
+        try:
+            body = self.rfile.read(int(length))
+        except OSError:
+            return HTTPStatus.REQUEST_TIMEOUT, _JSON, _no("the body did not come in time")
+        asked = Request(self.command, path, self.headers.get("Authorization", ""), body)
+        status, said = api(asked)
+        return status, _JSON, said
+
     def _hang_up(self) -> None:
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
+
+
+def _no(message: str) -> bytes:
+    return json.dumps({"error": {"code": "bad_request", "message": message}}).encode() + b"\n"

@@ -3,17 +3,21 @@
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.parts.gateways import TOKEN
 from tests.parts.ports import free_port
 from tests.parts.processes import command
 from tests.parts.receiver import Answer, Received, receiver
 from worker.cli import main
 
 STEADY = "from worker.cli import main; main()"
+WITH_TOKEN = {"TOKEN": TOKEN}
+LET_IN = {"Authorization": f"Bearer {TOKEN}"}
 FLEET = """\
 [servers.gpu-1]
 source = {{ kind = "redis", key = "worker:1" }}
@@ -21,6 +25,7 @@ source = {{ kind = "redis", key = "worker:1" }}
 [gateway]
 listen = "127.0.0.1:{listen}"
 admin = "127.0.0.1:{admin}"
+admin_token = {{ env = "TOKEN" }}
 
 [endpoints.chat]
 backends = {{ gpu-1 = {{ url = "http://127.0.0.1:{backend}" }} }}
@@ -47,7 +52,9 @@ def test_it_serves_until_it_is_told_to_stop_and_finishes_what_is_in_flight(tmp_p
     with receiver() as backend:
         backend.answer = answer
         url, admin = write(tmp_path, backend.port)
-        with command(STEADY, tmp_path, "gateway", "--file", "fleet.toml") as running:
+        with command(
+            STEADY, tmp_path, "gateway", "--file", "fleet.toml", variables=WITH_TOKEN
+        ) as running:
             running.until("serving")
             assert httpx.post(f"{url}/v1/chat/completions", json={}).text == "ok"
             assert httpx.get(f"{admin}/health").json()["status"] == "ok"
@@ -76,7 +83,7 @@ def test_an_address_that_is_taken_is_one_line_and_exit_3(tmp_path: Path) -> None
         file.write_text(
             file.read_text().replace('listen = "', f'listen = "127.0.0.1:{taken.port}" # ')
         )
-        with command(STEADY, tmp_path, "gateway") as running:
+        with command(STEADY, tmp_path, "gateway", variables=WITH_TOKEN) as running:
             running.until(f"can't listen at gateway.listen = 127.0.0.1:{taken.port} (")
             assert running.process.wait(20) == 3
 
@@ -93,3 +100,59 @@ def test_a_file_without_endpoints_is_one_line_and_exit_2(
     assert codes == [2]
     said = f"{file} has no endpoints: add one, beginning with [endpoints.NAME]\n"
     assert capfd.readouterr().err == said
+
+
+def drained(admin: str) -> list[str]:
+    """The leases of the backend, by a gateway of its own process."""
+    shown = httpx.get(f"{admin}/state", headers=LET_IN).json()["backends"]["gpu-1"]
+    return [lease["id"] for lease in shown["leases"]]
+
+
+def test_what_was_set_survives_a_kill_and_a_lease_that_ran_out_meanwhile_is_out(
+    tmp_path: Path,
+) -> None:
+    with receiver() as backend:
+        url, admin = write(tmp_path, backend.port)
+        with command(STEADY, tmp_path, "gateway", variables=WITH_TOKEN) as running:
+            running.until("serving")
+            for name, lasting in (("long", "1h"), ("short", "2s")):
+                terms = {"holder": "ann", "for": lasting}
+                lease = f"{admin}/backends/gpu-1/leases/{name}"
+                assert httpx.put(lease, json=terms, headers=LET_IN).status_code == 200
+            assert TOKEN not in "".join(running.lines)
+            running.process.kill()
+            running.process.wait(20)
+        time.sleep(2)
+        with command(STEADY, tmp_path, "gateway", variables=WITH_TOKEN) as running:
+            running.until("serving")
+            assert drained(admin) == ["long"]
+            assert httpx.get(f"{url}/v1/models").status_code == 503
+            httpx.delete(f"{admin}/backends/gpu-1/leases/long", headers=LET_IN)
+            assert httpx.get(f"{url}/v1/models").status_code == 200
+        assert TOKEN not in (tmp_path / ".steady" / "gateway.json").read_text()
+
+
+def test_a_state_that_cant_be_read_is_told_and_the_gateway_serves(tmp_path: Path) -> None:
+    (tmp_path / ".steady").mkdir()
+    (tmp_path / ".steady" / "gateway.json").write_text("?")
+    with receiver() as backend:
+        url, admin = write(tmp_path, backend.port)
+        with command(STEADY, tmp_path, "gateway", variables=WITH_TOKEN) as running:
+            running.until("kept_aside=")
+            running.until("serving")
+            assert httpx.get(f"{url}/v1/models").status_code == 200
+            assert drained(admin) == []
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        ("", "the environment variable TOKEN is not set or empty"),
+        ("short", "it has to be 16 characters or more"),
+    ],
+)
+def test_a_token_that_lets_anybody_in_is_refused(tmp_path: Path, token: str, said: str) -> None:
+    write(tmp_path, free_port())
+    with command(STEADY, tmp_path, "gateway", variables={"TOKEN": token}) as running:
+        running.until(f"gateway.admin_token: {said}")
+        assert running.process.wait(20) == 2

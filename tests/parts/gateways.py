@@ -10,18 +10,25 @@ import httpx
 
 from fleet.endpoints import Endpoint
 from fleet.endpoints import Gateway as Settings
+from gateway.control import Control
 from gateway.core import Core
 from gateway.faults import Fault
+from gateway.kept import Kept
 from gateway.limits import limits
 from gateway.metrics import Metrics
 from gateway.server import Gateway
+from worker.gateway_api import Api
+from worker.listener import Pages, listening
+from worker.vitals import Health
 
+TOKEN = "a-token-of-a-test-0123456789"
 #: For every wait of a test that ends much sooner where all is well.
 PATIENCE = 20.0
 
 
 @dataclass
 class Serving:
+    endpoints: dict[str, Endpoint]
     gateway: Gateway
     port: int
     client: httpx.AsyncClient
@@ -66,16 +73,43 @@ async def serving(
     }
     settings = {"graceful_shutdown": "0s", **settings}
     bounds = limits(Settings.model_validate(settings))
-    gateway = Gateway({"chat": Endpoint.model_validate(spec)}, bounds)
+    endpoints = {"chat": Endpoint.model_validate(spec)}
+    gateway = Gateway(endpoints, bounds)
     port = await gateway.start("127.0.0.1", 0)
     base = f"http://127.0.0.1:{port}"
     async with httpx.AsyncClient(
         base_url=base, timeout=PATIENCE, trust_env=False, verify=False
     ) as client:
         try:
-            yield Serving(gateway, port, client)
+            yield Serving(endpoints, gateway, port, client)
         finally:
             await gateway.stop()
+
+
+@asynccontextmanager
+async def administered(
+    serving: Serving,
+    keep: Callable[[Kept], None] = lambda _: None,
+    *,
+    kept: Kept | None = None,
+    token: str | None = TOKEN,
+) -> AsyncIterator[httpx.AsyncClient]:
+    """The admin side of a gateway of this process; the client has the token."""
+    control = Control(serving.gateway, serving.endpoints, kept or Kept(), keep)
+    control.begin()
+    pages = Pages(
+        lambda: Health([], {}),
+        Metrics(serving.core, serving.gateway.mirrors).render,
+        Api(control, token).answer,
+    )
+    with listening("127.0.0.1:0", pages) as port:
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+            timeout=PATIENCE,
+            trust_env=False,
+        ) as client:
+            yield client
 
 
 async def until(true: Callable[[], object]) -> None:

@@ -146,6 +146,7 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
         "username",
         "password",
         "token",
+        "admin_token",
         "api_key",
         "metrics_url",
         "model",

@@ -7,6 +7,7 @@ import gateway.metrics
 from gateway.faults import Fault, status_of
 from gateway.mirror import Result
 from tests.unit.test_docs import PAGES, names, table
+from worker.gateway_api import ORDERS
 
 PAGE = PAGES["docs/gateway.md"]
 #: Nobody is there to read an answer to these.
@@ -28,3 +29,9 @@ def test_every_metric_is_listed() -> None:
     declared = set(re.findall(r'"(steady_gateway_[a-z_]+)"', source))
     listed = {names(row[0])[0].removesuffix("_total") for row in table(PAGE, "metrics")}
     assert listed == declared
+
+
+def test_every_order_is_listed() -> None:
+    assert [names(row[0])[0] for row in table(PAGE, "orders")] == [
+        " ".join(each) for each in ORDERS
+    ]

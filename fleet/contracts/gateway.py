@@ -1,0 +1,124 @@
+"""What passes to and from a gateway's admin API, and the activities that drain a server there."""
+
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import AwareDatetime, BaseModel, Field
+
+from fleet.contracts.names import Message
+from fleet.durations import Duration, parse, within
+from fleet.policy import STRICT
+from fleet.sources import SecretRef
+
+#: What a lease may be called: it stands in a URL.
+LEASE_ID = r"^[A-Za-z0-9][A-Za-z0-9@._:-]{0,199}$"
+
+_Word = Annotated[str, Field(min_length=1, max_length=200)]
+Lasting = Annotated[Duration, within("1s", "7d")]
+Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
+
+
+class LeaseTerms(BaseModel):
+    """The body of a PUT to a lease; one that is there is renewed, to a later end or an earlier."""
+
+    model_config = STRICT
+
+    holder: _Word
+    lasting: Lasting = Field(alias="for")
+    why: str = Field(default="", max_length=300)
+
+
+class CandidateChange(BaseModel):
+    """The body of a PATCH to a candidate of an endpoint."""
+
+    model_config = STRICT
+
+    sample: Percent
+
+
+class BackendChange(BaseModel):
+    """The body of a PATCH to a backend of an endpoint."""
+
+    model_config = STRICT
+
+    weight: float = Field(ge=0.01, le=100)
+
+
+class Lease(Message):
+    """A reason to send a backend nothing, until it is released or runs out."""
+
+    id: str = Field(pattern=LEASE_ID)
+    holder: str = Field(max_length=200)
+    until: AwareDatetime
+    why: str = Field(default="", max_length=300)
+
+
+class BackendState(Message):
+    """A server as a gateway sees it. ``drained_until`` is the end of the last of its leases."""
+
+    in_flight: int
+    drained_until: AwareDatetime | None = None
+    leases: list[Lease] = []
+
+
+class CandidateState(Message):
+    sample: float
+    in_flight: int
+
+
+class EndpointState(Message):
+    """``weights`` are by backend."""
+
+    path: str
+    weights: dict[str, float] = {}
+    candidates: dict[str, CandidateState] = {}
+
+
+class GatewayState(Message):
+    backends: dict[str, BackendState] = {}
+    endpoints: dict[str, EndpointState] = {}
+
+
+class Gateways(Message):
+    """Where a server's gateways take orders, and how long a restart waits for requests there.
+
+    ``wait_hung`` is for a server that is proved not to work: what it has in flight won't end.
+    """
+
+    urls: list[str]
+    token: SecretRef
+    wait: Duration
+    wait_hung: Duration
+
+
+class DrainRequest(Message):
+    """Send nothing more to ``server`` for so long, and wait ``wait`` for what it has in flight."""
+
+    server: str
+    lease: str
+    why: str = ""
+    lasting: Duration
+    wait: Duration = timedelta(0)
+    gateways: Gateways
+
+
+class DrainResult(Message):
+    """``in_flight`` is what is left of all gateways; ``failed`` says in words which did not do it.
+
+    ``until`` is the end of the lease.
+    """
+
+    until: AwareDatetime | None = None
+    in_flight: int = 0
+    waited: Duration = parse("0s")
+    failed: list[str] = []
+
+
+class UndrainRequest(Message):
+    server: str
+    lease: str
+    gateways: Gateways
+
+
+class UndrainResult(Message):
+    failed: list[str] = []

@@ -1,0 +1,131 @@
+"""What was set through the admin API and outlives the process: leases, samples, weights.
+
+Pure: what is set is a value, and each order makes a new one of it.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fleet.contracts.gateway import Lease, Percent
+from fleet.endpoints import Endpoint
+
+#: Of one backend; each incident has one, and each person.
+MOST_LEASES = 32
+#: No lease may last longer, whatever a clock or a file says.
+LONGEST = timedelta(days=7)
+
+_STRICT = ConfigDict(extra="forbid", frozen=True)
+
+
+class TooManyLeases(Exception):
+    """The backend has as many as it may."""
+
+
+class Sample(BaseModel):
+    """``instead_of`` is what the fleet file said then: where that changes, this no longer holds."""
+
+    model_config = _STRICT
+
+    endpoint: str
+    candidate: str
+    percent: Percent
+    instead_of: float
+
+
+class Weight(BaseModel):
+    """``instead_of`` is what the fleet file said then: where that changes, this no longer holds."""
+
+    model_config = _STRICT
+
+    endpoint: str
+    backend: str
+    weight: float = Field(ge=0.01, le=100)
+    instead_of: float
+
+
+class Kept(BaseModel):
+    """All that was set. ``leases`` are by backend and by ID."""
+
+    model_config = _STRICT
+
+    version: Literal[1] = 1
+    leases: dict[str, dict[str, Lease]] = {}
+    samples: tuple[Sample, ...] = ()
+    weights: tuple[Weight, ...] = ()
+
+    def at(self, now: datetime) -> Self:
+        """Without the leases that have run out; none lasts for longer than it may."""
+        leases = {}
+        for backend, held in self.leases.items():
+            left = {
+                name: lease.model_copy(update={"until": min(lease.until, now + LONGEST)})
+                for name, lease in held.items()
+                if lease.until > now
+            }
+            if left:
+                leases[backend] = left
+        return self.model_copy(update={"leases": leases})
+
+    def fitting(self, endpoints: Mapping[str, Endpoint]) -> tuple[Self, list[str]]:
+        """What still fits these endpoints, and in words what does not."""
+        gone: list[str] = []
+        backends = {name for each in endpoints.values() for name in each.backends}
+        gone += [f"the leases of {name}" for name in self.leases if name not in backends]
+        samples, weights = [], []
+        for sample in self.samples:
+            endpoint = endpoints.get(sample.endpoint)
+            candidate = endpoint.candidates.get(sample.candidate) if endpoint else None
+            if candidate is not None and candidate.sample == sample.instead_of:
+                samples.append(sample)
+            else:
+                gone.append(f"the sample of {sample.endpoint}/{sample.candidate}")
+        for weight in self.weights:
+            endpoint = endpoints.get(weight.endpoint)
+            backend = endpoint.backends.get(weight.backend) if endpoint else None
+            if backend is not None and backend.weight == weight.instead_of:
+                weights.append(weight)
+            else:
+                gone.append(f"the weight of {weight.endpoint}/{weight.backend}")
+        leases = {name: held for name, held in self.leases.items() if name in backends}
+        update = {"leases": leases, "samples": tuple(samples), "weights": tuple(weights)}
+        return self.model_copy(update=update), gone
+
+    def leased(self, backend: str, lease: Lease) -> Self:
+        """With a lease, in place of an earlier one of its ID.
+
+        Raises:
+            TooManyLeases: the backend has as many as it may.
+        """
+        held = {**self.leases.get(backend, {}), lease.id: lease}
+        if len(held) > MOST_LEASES:
+            raise TooManyLeases(f"{backend} has {MOST_LEASES} leases already: release one")
+        return self.model_copy(update={"leases": {**self.leases, backend: held}})
+
+    def released(self, backend: str, lease: str | None = None) -> Self:
+        """Without a lease of a backend, or without any."""
+        held = self.leases.get(backend, {})
+        left = {name: each for name, each in held.items() if lease is not None and name != lease}
+        others = {name: each for name, each in self.leases.items() if name != backend}
+        leases = {**others, backend: left} if left else others
+        return self.model_copy(update={"leases": leases})
+
+    def sampled(self, sample: Sample) -> Self:
+        """With a sample; the file's own is nothing that was set."""
+        at = (sample.endpoint, sample.candidate)
+        rest = tuple(one for one in self.samples if (one.endpoint, one.candidate) != at)
+        own = (sample,) if sample.percent != sample.instead_of else ()
+        return self.model_copy(update={"samples": rest + own})
+
+    def weighed(self, weight: Weight) -> Self:
+        """With a weight; the file's own is nothing that was set."""
+        at = (weight.endpoint, weight.backend)
+        rest = tuple(one for one in self.weights if (one.endpoint, one.backend) != at)
+        own = (weight,) if weight.weight != weight.instead_of else ()
+        return self.model_copy(update={"weights": rest + own})
+
+    def drained_until(self, backend: str) -> datetime | None:
+        """The end of the last of its leases."""
+        return max((each.until for each in self.leases.get(backend, {}).values()), default=None)
