@@ -2,12 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.contracts.fleet import FleetState
 from fleet.contracts.guard import GuardState
 from fleet.contracts.remediation import Phase
-from fleet.verdicts import ACTIONABLE
+from fleet.judge import Memory
+from fleet.verdicts import ACTIONABLE, Verdict
+from worker.proved import is_proved
 from worker.sweeps import Shard
 
 #: By a person's pause, a wait for their approval or an incident closed to automation; by the wait
@@ -15,10 +18,25 @@ from worker.sweeps import Shard
 REASONS = ("pause", "approval", "hold", "retry", "cooldown", "budget", "slots")
 
 
+@dataclass(frozen=True)
+class OpenRun:
+    """An open incident, as far as a listing tells; the verdict is none where it does not."""
+
+    phase: str
+    verdict: Verdict | None = None
+
+
+def verdict_of(memory: Memory, opened: OpenRun | None) -> Verdict | None:
+    """What the server is: as the last sweep saw it, or as its open incident has proved it."""
+    if opened is not None and is_proved(memory.verdict, opened.verdict, opened.phase):
+        return opened.verdict
+    return memory.verdict
+
+
 def blocked(
     state: FleetState,
     shards: Sequence[Shard],
-    phases: Mapping[str, str],
+    opened: Mapping[str, OpenRun],
     guards: Mapping[str, tuple[GuardState, int]],
     now: datetime,
 ) -> dict[str, int]:
@@ -31,8 +49,10 @@ def blocked(
     for shard in shards:
         known = shard.result.servers if shard.result is not None else {}
         for name, memory in known.items():
-            if name in servers and memory.verdict in ACTIONABLE:
-                reason = _reason(state, name, phases.get(name), guards.get(name), now)
+            run = opened.get(name)
+            if name in servers and verdict_of(memory, run) in ACTIONABLE:
+                phase = run.phase if run is not None else None
+                reason = _reason(state, name, phase, guards.get(name), now)
                 found.update([reason] if reason is not None else [])
     return dict(found)
 

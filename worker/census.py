@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -29,7 +29,8 @@ from fleet.contracts.remediation import RemediationStatus
 from fleet.contracts.storm import StormState
 from fleet.ledger import budget_left, local_day
 from fleet.policy import Budget, DailyBudget
-from worker.blocked import blocked
+from fleet.verdicts import Verdict
+from worker.blocked import OpenRun, blocked, verdict_of
 from worker.closed import ClosedRuns
 from worker.sweeps import Shard, first
 from worker.unattended import Auditor
@@ -48,6 +49,7 @@ _AUDITED = 50
 _AT_ONCE = 8
 _MOST_TRIES = 10
 _PHASE = SearchAttributeKey.for_keyword(SearchAttribute.PHASE)
+_VERDICT = SearchAttributeKey.for_keyword(SearchAttribute.VERDICT)
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,8 @@ class CensusTaker:
         kept = self._budgets.guards
         machines = _machines(fleet, state.machines) if fleet is not None and state else {}
         return Census(
-            verdicts=_verdicts(state, shards) if state is not None else None,
-            phases=Counter(opened.values()) if opened is not None else None,
+            verdicts=verdicts(state, shards, opened or {}) if state is not None else None,
+            phases=Counter(run.phase for run in opened.values()) if opened is not None else None,
             budgets=budgets,
             refused={name: guard.refused for name, (guard, _) in kept.items()},
             refused_on=await self._machines.look(machines, acted_on),
@@ -130,15 +132,11 @@ class CensusTaker:
             problems=problems,
         )
 
-    async def _open(self) -> dict[str, str]:
-        """The phase of each server with an open incident."""
+    async def _open(self) -> dict[str, OpenRun]:
+        """Each server with an open incident, as its run's search attributes tell it."""
         query = f"WorkflowType = '{REMEDIATION}' AND ExecutionStatus = 'Running'"
         runs = first(self._client.list_workflows(query, rpc_timeout=_PATIENCE), _MOST_OPEN)
-        return {
-            run.id.removeprefix(remediation_id("")): run.typed_search_attributes.get(_PHASE)
-            or UNKNOWN
-            async for run in runs
-        }
+        return {run.id.removeprefix(remediation_id("")): _told(run) async for run in runs}
 
     async def _waiting(self) -> int:
         query = f"WorkflowType = '{ALERT}' AND ExecutionStatus = 'Running'"
@@ -279,7 +277,10 @@ def _day(budget: Budget, now: datetime) -> tuple[datetime, datetime] | None:
     return local_day(budget.per_day_in, now) if isinstance(budget, DailyBudget) else None
 
 
-def _verdicts(state: FleetState, shards: Sequence[Shard]) -> dict[str, int]:
+def verdicts(
+    state: FleetState, shards: Sequence[Shard], opened: Mapping[str, OpenRun]
+) -> dict[str, int]:
+    """How many servers of the fleet are what."""
     memories = {
         name: memory
         for shard in shards
@@ -287,8 +288,20 @@ def _verdicts(state: FleetState, shards: Sequence[Shard]) -> dict[str, int]:
         for name, memory in shard.result.servers.items()
     }
     servers = state.fleet.servers if state.fleet is not None else {}
-    found = (memories[name].verdict if name in memories else None for name in servers)
+    found = (
+        verdict_of(memories[name], opened.get(name)) if name in memories else None
+        for name in servers
+    )
     return Counter(str(verdict) if verdict is not None else UNKNOWN for verdict in found)
+
+
+def _told(run: WorkflowExecution) -> OpenRun:
+    said = run.typed_search_attributes
+    verdict = said.get(_VERDICT) or ""
+    return OpenRun(
+        phase=said.get(_PHASE) or UNKNOWN,
+        verdict=Verdict(verdict) if verdict in {*Verdict} else None,
+    )
 
 
 async def _or(otherwise: T, wanted: Awaitable[T], what: str, problems: list[str]) -> T:

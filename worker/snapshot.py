@@ -31,19 +31,12 @@ from fleet.durations import Duration
 from fleet.judge import Memory
 from fleet.storms import blocked_by
 from fleet.verdicts import Verdict
+from worker.proved import is_proved
 from worker.runs import listed, told
 from worker.sweeps import SweepReader, first
 
 _PATIENCE = timedelta(seconds=3)
 _AT_ONCE = 8
-
-#: What a remediation proves by a request, and what an engine like that shows to every sweep.
-_PROVED = frozenset({Verdict.STUCK, Verdict.UNRESPONSIVE})
-_LOOKS_LIKE = frozenset({Verdict.IDLE, Verdict.SUSPECT})
-#: From the command on the proof is about a process that may be gone: the sweep knows more.
-_OUTDATED_IN = frozenset(
-    {Phase.SETTLING, Phase.FREEING, Phase.COOLING, Phase.VERIFYING, Phase.CLOSED}
-)
 
 T = TypeVar("T")
 
@@ -249,8 +242,7 @@ def _view(
 
 def _as_proved(swept: ServerView, incident: RemediationStatus) -> ServerView:
     """What the incident has proved, while a sweep sees the same engine and can't tell."""
-    proved = incident.verdict in _PROVED and incident.phase not in _OUTDATED_IN
-    if not proved or swept.verdict not in _LOOKS_LIKE:
+    if not is_proved(swept.verdict, incident.verdict, incident.phase):
         return swept
     seen = f"{swept.verdict}: {swept.why}" if swept.why else str(swept.verdict)
     return swept.model_copy(

@@ -26,8 +26,8 @@ from fleet.policy import RollingBudget
 from fleet.verdicts import Verdict
 from worker import census as census_part
 from worker import scrape as scrape_part
-from worker.blocked import REASONS, blocked
-from worker.census import Census, ClosedIncident, _Budgets, _Machines, _machines
+from worker.blocked import REASONS, OpenRun, blocked
+from worker.census import Census, ClosedIncident, _Budgets, _Machines, _machines, verdicts
 from worker.metrics import Metrics
 from worker.scrape import Scrape
 from worker.sweeps import Shard
@@ -417,6 +417,30 @@ class TestRefusalsByMachines:
         assert _machines(known, ["one.internal:22"]) == {"one.internal:22": {"a", "b"}}
 
 
+class TestServersByVerdict:
+    def count(self, swept: Verdict, opened: OpenRun | None) -> dict[str, int]:
+        """Of a fleet of two, of which one was swept."""
+        memory = Memory(at=BEGAN, verdict=swept, since=BEGAN)
+        result = SweepResult(shard=0, at=BEGAN, servers={"a": memory, "gone": memory})
+        shards = [Shard(0, EVERY, BEGAN, result=result)]
+        runs = {"a": opened} if opened is not None else {}
+        return verdicts(FleetState(fleet=fleet("a", "b")), shards, runs)
+
+    def test_are_what_the_sweeps_saw(self) -> None:
+        assert self.count(Verdict.BUSY, None) == {"busy": 1, "unknown": 1}
+        assert self.count(Verdict.HUNG, OpenRun(Phase.WAITING)) == {"hung": 1, "unknown": 1}
+
+    @pytest.mark.parametrize(
+        ("swept", "proved"),
+        [(Verdict.IDLE, Verdict.UNRESPONSIVE), (Verdict.SUSPECT, Verdict.STUCK)],
+    )
+    def test_are_what_an_open_incident_proved_until_its_restart(
+        self, swept: Verdict, proved: Verdict
+    ) -> None:
+        assert self.count(swept, OpenRun(Phase.PERSISTING, proved)) == {proved: 1, "unknown": 1}
+        assert self.count(swept, OpenRun(Phase.COOLING, proved)) == {swept: 1, "unknown": 1}
+
+
 class TestWhatIsBlocked:
     def count(self, **facts: Any) -> dict[str, int]:
         """The reasons that apply to a server that hangs, of a fleet of two."""
@@ -425,9 +449,9 @@ class TestWhatIsBlocked:
         shards = [Shard(0, EVERY, BEGAN, result=result)]
         pauses = {"a": facts["pause"]} if "pause" in facts else {}
         state = FleetState(fleet=fleet("a"), pauses=pauses)
-        phases = {"a": facts["phase"]} if "phase" in facts else {}
+        opened = {"a": OpenRun(facts["phase"], facts.get("proved"))} if "phase" in facts else {}
         guards = {"a": (facts.get("guard", GuardState(server="a")), facts.get("left", 3))}
-        found = blocked(state, shards, phases, guards, BEGAN)
+        found = blocked(state, shards, opened, guards, BEGAN)
         assert set(found) == set(REASONS)
         return {reason: count for reason, count in found.items() if count}
 
@@ -441,6 +465,11 @@ class TestWhatIsBlocked:
             ({"left": 0, "phase": Phase.VERIFYING}, {}),
             ({"phase": Phase.APPROVING}, {"approval": 1}),
             ({"phase": Phase.WAITING}, {"slots": 1}),
+            ({"verdict": Verdict.IDLE, "phase": Phase.WAITING}, {}),
+            (
+                {"verdict": Verdict.IDLE, "phase": Phase.WAITING, "proved": Verdict.UNRESPONSIVE},
+                {"slots": 1},
+            ),
             ({"pause": Pause(until=BEGAN + EVERY), "left": 0}, {"pause": 1}),
             ({"pause": Pause(until=BEGAN - EVERY)}, {}),
         ],
