@@ -32,7 +32,10 @@ _PROXY_CORE, _LOAD_CORE = 0, 1
 _UP_WITHIN = 20.0
 _TICK = os.sysconf("SC_CLK_TCK")
 
-ANSWER = json.dumps({"id": "x", "object": "chat.completion", "choices": ["a" * 200]})
+USAGE = {"prompt_tokens": 110, "total_tokens": 160, "completion_tokens": 50}
+ANSWER = json.dumps(
+    {"id": "x", "object": "chat.completion", "choices": ["a" * 200], "usage": USAGE}
+)
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a" * 550}]})
 
 NGINX = """\

@@ -65,6 +65,10 @@ def _sample_by(by: str) -> str:
     )
 
 
+#: What a server costs an hour, in whatever currency; the same for all of a fleet.
+Price = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
 class Backend(BaseModel):
     """A server of the fleet that answers production requests, under its base URL.
 
@@ -75,6 +79,7 @@ class Backend(BaseModel):
 
     url: BaseUrl
     weight: float = Field(default=1, ge=0.01, le=100)
+    price_per_hour: Price | None = None
 
 
 class Candidate(BaseModel):
@@ -94,6 +99,7 @@ class Candidate(BaseModel):
     answer_limit: Annotated[Size, size_within("1KiB", "1GiB")] = parse_size("64MiB")
     timeout: Annotated[Duration, within("1ms", "1d")] = parse("10m")
     max_in_flight: int = Field(default=100, ge=1, le=10_000, strict=True)
+    price_per_hour: Price | None = None
 
 
 class Endpoint(BaseModel):
@@ -148,6 +154,7 @@ def contradictions(endpoints: Mapping[str, Endpoint], servers: set[str]) -> Iter
     """What is wrong between endpoints that are each good; ``servers`` are those of the fleet."""
     paths: dict[str, str] = {}
     urls: dict[str, tuple[str, str]] = {}
+    prices: dict[str, tuple[str, float | None]] = {}
     candidates: dict[str, str] = {}
     for name, endpoint in endpoints.items():
         first = paths.setdefault(endpoint.path, name)
@@ -163,6 +170,10 @@ def contradictions(endpoints: Mapping[str, Endpoint], servers: set[str]) -> Iter
             if url != backend.url:
                 message = f"is another URL than in endpoints.{other}, for one server"
                 yield Refusal((*at, "url"), message, "write the same in both")
+            other, price = prices.setdefault(server, (name, backend.price_per_hour))
+            if price != backend.price_per_hour:
+                message = f"is another price than in endpoints.{other}, for one server"
+                yield Refusal((*at, "price_per_hour"), message, "write the same in both")
         for candidate in endpoint.candidates:
             other = candidates.setdefault(candidate, name)
             if other != name:

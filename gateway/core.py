@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from gateway.costs import Costs
 from gateway.heads import RequestHead
 from gateway.limits import Limits
 from gateway.routing import Route, Router
@@ -39,6 +40,7 @@ class Core:
     sweeper: Sweeper
     router: Router
     tally: Tally
+    costs: Costs
     mirroring: Mirroring | None = None
     stopping: bool = False
     clients: set[Any] = field(default_factory=set)

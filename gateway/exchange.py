@@ -12,10 +12,11 @@ from gateway.bodies import chunk
 from gateway.core import Core, Tee
 from gateway.faults import Fault, Refused
 from gateway.heads import AnswerHead, RequestHead
+from gateway.observing import Observer, observe
 from gateway.outbound import Outbound, hand_over
 from gateway.rewriting import answer_bytes, last_chunk, request_bytes
 from gateway.routing import Backend, Route
-from gateway.tally import Who
+from gateway.tally import Series, Who
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -61,6 +62,7 @@ class Exchange:
         self._trailers = b""
         self._dry_until = 0.0
         self._tee: Tee | None = None
+        self._observer: Observer | None = None
 
     # --- the request -------------------------------------------------------------------------
 
@@ -187,7 +189,7 @@ class Exchange:
         if other is None or len(self._tried) > 1:
             self._fail(fault, message)
             return
-        self._core.tally.moved[self.route.endpoint] += 1
+        self._core.tally.moved[self.route.endpoint, backend.name] += 1
         self._dispatch(other)
         self.flush()
 
@@ -202,6 +204,9 @@ class Exchange:
         self.answering = True
         self._replay = None
         self._status = head.status
+        assert self._backend is not None
+        series = self._series(self._backend)
+        self._observer = observe(series, self.head.path, head, self._began)
         if not self.request_done:
             self._keep = False
             if self._tee is not None and head.status >= 400:
@@ -217,6 +222,8 @@ class Exchange:
         self._touched = self._core.sweeper.now
         if self._first is None:
             self._first = time.monotonic()
+        if self._observer is not None:
+            self._observer.body(data)
         if self._client is not None:
             self._down.append(chunk(data) if self._down_chunked else data)
 
@@ -247,11 +254,23 @@ class Exchange:
 
     def _count(self, backend: Backend) -> None:
         first = self._first - self._began if self._first is not None else None
+        self._series(backend).ended(self._status, first, time.monotonic() - self._began)
+        self._observed(whole=True)
+
+    def _observed(self, *, whole: bool) -> None:
+        observer, self._observer = self._observer, None
+        if observer is not None:
+            observer.over(whole=whole)
+
+    def _series(self, backend: Backend) -> Series:
         series = self.route.series.get(backend)
         if series is None:
-            who = Who(self.route.endpoint, backend.name, self.route.role)
-            series = self.route.series[backend] = self._core.tally.of(who)
-        series.ended(self._status, first, time.monotonic() - self._began)
+            series = self.route.series[backend] = self._core.tally.of(self._who())
+        return series
+
+    def _who(self) -> Who:
+        name = self._backend.name if self._backend is not None else ""
+        return Who(self.route.endpoint, name, self.route.role)
 
     # --- how it ends otherwise ---------------------------------------------------------------
 
@@ -267,7 +286,7 @@ class Exchange:
         """Cancel the backend's work for nobody; or, where told so, let the answer run dry."""
         self._client = None
         self._down = []
-        self._core.tally.faults[self.route.endpoint, Fault.CLIENT_GONE] += 1
+        self._core.tally.faults[self._who(), Fault.CLIENT_GONE] += 1
         if self._tee is not None:
             self._tee.aborted()
             self._tee = None
@@ -285,6 +304,7 @@ class Exchange:
         self._fail(fault, message)
 
     def cancel(self) -> None:
+        self._observed(whole=False)
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
@@ -301,13 +321,14 @@ class Exchange:
         client, self._client = self._client, None
         if client is None:
             return
-        self._core.tally.faults[self.route.endpoint, fault] += 1
+        self._core.tally.faults[self._who(), fault] += 1
         if self._passed_on:
             client.break_off()
         else:
             client.refuse(fault, message)
 
     def _end(self) -> None:
+        self._observed(whole=False)
         if self._tee is not None:
             if not self.request_done:
                 self._tee.rejected()

@@ -6,6 +6,7 @@ framing that was decided here, and no other.
 """
 
 from collections.abc import Callable, Iterable
+from enum import Enum, auto
 from functools import lru_cache
 
 import httptools
@@ -44,6 +45,15 @@ MARKER = b"steady-mirror"
 _OURS = frozenset({b"host", b"expect", MARKER})
 
 Field = tuple[bytes, bytes, bytes]  # name in lower case, name, value
+
+
+class Form(Enum):
+    """How much of an answer's body can be told from its bytes as they pass."""
+
+    STREAM = auto()
+    JSON = auto()
+    COMPRESSED = auto()
+    OTHER = auto()
 
 
 class _Lines:
@@ -160,7 +170,16 @@ class RequestHead:
 class AnswerHead:
     """An answer's head; ``length`` is none where the body is chunked, or ends by a close."""
 
-    __slots__ = ("chunked", "fields", "forwarded", "keep_alive", "length", "reason", "status")
+    __slots__ = (
+        "chunked",
+        "fields",
+        "form",
+        "forwarded",
+        "keep_alive",
+        "length",
+        "reason",
+        "status",
+    )
 
     def __init__(self, status: int, version: str, lines: _Lines) -> None:
         framing = _Framing(lines.fields)
@@ -172,6 +191,7 @@ class AnswerHead:
             self.keep_alive = b"close" not in framing.options
         self.fields = framing.passed_on(lines.fields, frozenset())
         self.forwarded = written(self.fields)
+        self.form = _form(self.fields)
 
     def has_no_body(self, to_head: bool) -> bool:
         return to_head or self.status in (204, 304) or self.status < 200
@@ -250,6 +270,16 @@ def _answer(raw: bytes) -> AnswerHead:
 
 _remembered_request = lru_cache(REMEMBERED)(_request)
 _remembered_answer = lru_cache(REMEMBERED)(_answer)
+
+
+def _form(fields: Iterable[Field]) -> Form:
+    values = {low: value.lower() for low, _, value in fields}
+    kind = values.get(b"content-type", b"").partition(b";")[0].strip()
+    if kind not in (b"text/event-stream", b"application/json"):
+        return Form.OTHER
+    if values.get(b"content-encoding", b"identity") != b"identity":
+        return Form.COMPRESSED
+    return Form.STREAM if kind == b"text/event-stream" else Form.JSON
 
 
 def _fed(feed: Callable[[bytes], object], raw: bytes) -> Refused | None:

@@ -15,6 +15,7 @@ from gateway.exchange import Exchange
 from gateway.faults import Fault, Refused, answer
 from gateway.heads import END, RequestHead, request_head
 from gateway.outbound import hand_over
+from gateway.tally import Who
 
 #: States of Linux' TCP (``tcp_states.h``) in which the other side will send nothing more.
 _GONE = frozenset({4, 5, 6, 7, 8, 9, 11})
@@ -42,7 +43,7 @@ class Inbound(asyncio.Protocol):
         self._reader: Reader = Counted(0)
         self._received = 0
         self._is_head = False
-        self._endpoint = ""
+        self._endpoint = self._role = ""
         self._backend_holds = False
         self._ahead = False
         self._is_reading = True
@@ -116,7 +117,7 @@ class Inbound(asyncio.Protocol):
     def _begin(self, head: RequestHead) -> None:
         core = self._core
         self._is_head = head.is_head
-        self._endpoint = ""
+        self._endpoint = self._role = ""
         if head.upgrade and head.upgrade != b"h2c":
             name = head.upgrade.decode("latin-1")[:40]
             raise Refused(Fault.UPGRADE_REFUSED, f"an upgrade to {name} is not served here")
@@ -127,7 +128,7 @@ class Inbound(asyncio.Protocol):
         route = core.router.find(head.path)
         if route is None:
             raise Refused(Fault.NO_SUCH_ROUTE, "there is no endpoint at this path")
-        self._endpoint = route.endpoint
+        self._endpoint, self._role = route.endpoint, route.role
         exchange = Exchange(core, self, head, route)
         exchange.begin()
         self._exchange, self._phase = exchange, _Phase.EXCHANGE
@@ -195,7 +196,7 @@ class Inbound(asyncio.Protocol):
         """Answer a request that can't be read on."""
         exchange, self._exchange = self._exchange, None
         if exchange is None:
-            self._core.tally.faults[self._endpoint, fault] += 1
+            self._core.tally.faults[Who(self._endpoint, "", self._role), fault] += 1
             self._reader = UntilClose()  # whatever follows is read, and is no request
             self.refuse(fault, message)
         else:

@@ -18,12 +18,10 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from gateway.core import Core
+from gateway.generation import WHO, add_histogram, generations, spending
 from gateway.mirror import Result
 from gateway.mirroring import Mirrors
 from gateway.routing import PRODUCTION
-from gateway.tally import BUCKETS, Durations, Who
-
-_WHO = ("endpoint", "server", "role")
 
 
 class Metrics(Collector):
@@ -43,6 +41,8 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield from self._requests()
+        yield from generations(self._core.tally)
+        yield from spending(self._core.costs, self._core.sweeper.now)
         yield from self._present()
         yield from self._counters()
         yield from self._of_mirrors()
@@ -51,23 +51,23 @@ class Metrics(Collector):
         requests = CounterMetricFamily(
             "steady_gateway_requests",
             "Answers that were passed on, or of a mirror read, to their end.",
-            labels=[*_WHO, "status"],
+            labels=[*WHO, "status"],
         )
         first = HistogramMetricFamily(
             "steady_gateway_time_to_first_chunk_seconds",
             "From the head of a request to the first bytes of its answer's body.",
-            labels=_WHO,
+            labels=WHO,
         )
         whole = HistogramMetricFamily(
             "steady_gateway_request_duration_seconds",
             "From the head of a request to the end of its answer.",
-            labels=_WHO,
+            labels=WHO,
         )
         for who, series in list(self._core.tally.series.items()):
             for hundreds, count in sorted(series.statuses.items()):
                 requests.add_metric([*who, f"{hundreds}xx"], count)
-            _add(first, who, series.first)
-            _add(whole, who, series.whole)
+            add_histogram(first, who, series.first)
+            add_histogram(whole, who, series.whole)
         yield from (requests, first, whole)
 
     def _present(self) -> Iterator[Metric]:
@@ -100,17 +100,17 @@ class Metrics(Collector):
         faults = CounterMetricFamily(
             "steady_gateway_errors",
             "Requests that did not get the whole answer of a backend, by kind.",
-            labels=["endpoint", "kind"],
+            labels=[*WHO, "kind"],
         )
-        for (endpoint, kind), count in list(tally.faults.items()):
-            faults.add_metric([endpoint, kind], count)
+        for (who, kind), count in list(tally.faults.items()):
+            faults.add_metric([*who, kind], count)
         moved = CounterMetricFamily(
             "steady_gateway_moved",
             "Requests that were sent to another backend before an answer began.",
-            labels=["endpoint"],
+            labels=["endpoint", "server"],
         )
-        for endpoint, count in list(tally.moved.items()):
-            moved.add_metric([endpoint], count)
+        for (endpoint, server), count in list(tally.moved.items()):
+            moved.add_metric([endpoint, server], count)
         yield from (faults, moved)
 
     def _of_mirrors(self) -> Iterator[Metric]:
@@ -155,12 +155,3 @@ class Metrics(Collector):
         yield GaugeMetricFamily(
             "steady_gateway_mirror_bytes_limit", "Bytes that mirrors may retain.", budget.limit
         )
-
-
-def _add(family: HistogramMetricFamily, who: Who, durations: Durations) -> None:
-    counts = list(durations.counts)
-    total, buckets = 0, []
-    for bound, count in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
-        total += count
-        buckets.append((bound, float(total)))
-    family.add_metric(list(who), buckets, durations.total)

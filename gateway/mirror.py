@@ -21,6 +21,7 @@ from gateway.heads import (
     RequestHead,
     written,
 )
+from gateway.observing import Observer, observe
 from gateway.outbound import Outbound
 from gateway.pool import Address, Pool
 from gateway.rewriting import LAST_CHUNK
@@ -69,6 +70,7 @@ class Target:
         self.pool = Pool(address, self.core.limits, self.core.sweeper, write_high=0)
         self._remembered = lru_cache(REMEMBERED)(self._written)
         self.timeout = self.spec.timeout.total_seconds()
+        self.series = self.core.tally.of(Who(self.endpoint, self.name, MIRROR))
         self.sample_percent(self.spec.sample)
 
     def sample_percent(self, percent: float) -> None:
@@ -125,6 +127,7 @@ class MirroredRequest:
         self._read = 0
         self._began = time.monotonic()
         self._first: float | None = None
+        self._observer: Observer | None = None
         target.in_flight += 1
         running.add(self)
         target.core.sweeper.watch(self)
@@ -148,6 +151,8 @@ class MirroredRequest:
         self.over = True
         target = self._target
         target.count(result)
+        if self._observer is not None:
+            self._observer.over(whole=False)
         target.in_flight -= 1
         self._running.discard(self)
         target.core.sweeper.forget(self)
@@ -240,10 +245,13 @@ class MirroredRequest:
 
     def on_answer_head(self, head: AnswerHead) -> None:
         self._status = head.status
+        self._observer = observe(self._target.series, self._head.path, head, self._began)
 
     def on_answer_body(self, data: bytes) -> None:
         if self._first is None:
             self._first = time.monotonic()
+        if self._observer is not None:
+            self._observer.body(data)
         self._read += len(data)
         if self._read > self._target.spec.answer_limit:
             self.finish(Result.CANDIDATE_ERROR)
@@ -252,10 +260,10 @@ class MirroredRequest:
         """It is thrown away."""
 
     def on_answer_end(self, trailers: bytes) -> None:  # noqa: ARG002 - thrown away too
-        target = self._target
         first = self._first - self._began if self._first is not None else None
-        series = target.core.tally.of(Who(target.endpoint, target.name, MIRROR))
-        series.ended(self._status, first, time.monotonic() - self._began)
+        self._target.series.ended(self._status, first, time.monotonic() - self._began)
+        if self._observer is not None:
+            self._observer.over(whole=True)
         self.finish(Result.CANDIDATE_ERROR if self._status >= 500 else Result.COMPLETED)
 
     def on_lost(self, fault: Fault, message: str) -> None:  # noqa: ARG002 - one result for all

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from fleet.endpoints import Endpoint
 from gateway.core import Core
+from gateway.costs import Costs
 from gateway.inbound import Inbound
 from gateway.limits import Limits
 from gateway.mirroring import Mirrors
@@ -36,6 +37,7 @@ class Gateway:
             sweeper=sweeper,
             router=Router(endpoints, limits, sweeper),
             tally=Tally(),
+            costs=Costs(endpoints, sweeper.now),
         )
         self.mirrors = Mirrors(self.core, endpoints, secrets or {})
         self.core.mirroring = self.mirrors

@@ -6,26 +6,84 @@ from bisect import bisect_left
 from collections import Counter
 from typing import NamedTuple
 
-#: The buckets that the OpenTelemetry conventions give for durations of generative AI, in seconds.
-BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+#: The buckets that the OpenTelemetry conventions for generative AI give: for durations, the time to
+#: the first token, and the time for each token after it, in seconds; for tokens.
+DURATION = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+FIRST_TOKEN = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0),
+)
+PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+TOKENS = tuple(float(4**power) for power in range(14))
 
 
-class Durations:
-    """A histogram; the last count is of what is longer than every bucket."""
+class Histogram:
+    """Counts by upper bound; the last one is of what is over every bound."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("bounds", "counts", "total")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
-        self.total += seconds
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class Tokens:
+    """Tokens that were booked; ``whole`` are those of each answer that came to its end."""
+
+    __slots__ = ("total", "whole")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.whole = Histogram(TOKENS)
+
+    def book(self, count: int, *, whole: bool) -> None:
+        self.total += count
+        if whole:
+            self.whole.add(count)
+
+
+class Generation:
+    """What a server generated for one operation, like ``chat``.
+
+    Output tokens, and the time for each, are told by the answer, or counted in its stream.
+    ``unread`` are answers by why nothing is known of their tokens.
+    """
+
+    __slots__ = (
+        "counted",
+        "failed",
+        "first_token",
+        "gaps",
+        "input",
+        "per_counted",
+        "per_told",
+        "told",
+        "unread",
+        "whole",
+    )
+
+    def __init__(self) -> None:
+        self.first_token = Histogram(FIRST_TOKEN)
+        self.gaps = Histogram(DURATION)
+        self.per_told = Histogram(PER_TOKEN)
+        self.per_counted = Histogram(PER_TOKEN)
+        self.whole = Histogram(DURATION)
+        self.input = Tokens()
+        self.told = Tokens()
+        self.counted = Tokens()
+        self.unread: Counter[str] = Counter()
+        self.failed = 0
 
 
 class Who(NamedTuple):
-    """The labels under which a request is counted; ``server`` is a backend or a candidate."""
+    """The labels under which a request is counted; ``server`` is a backend or a candidate, and
+    empty where a request came to none.
+    """
 
     endpoint: str
     server: str
@@ -33,14 +91,17 @@ class Who(NamedTuple):
 
 
 class Series:
-    """Requests of one endpoint to one server in one role; ``statuses`` by hundreds."""
+    """Requests of one endpoint to one server in one role; ``statuses`` by hundreds, ``generations``
+    by operation.
+    """
 
-    __slots__ = ("first", "statuses", "whole")
+    __slots__ = ("first", "generations", "statuses", "whole")
 
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
-        self.first = Durations()
-        self.whole = Durations()
+        self.first = Histogram(DURATION)
+        self.whole = Histogram(DURATION)
+        self.generations: dict[str, Generation] = {}
 
     def ended(self, status: int, first: float | None, whole: float) -> None:
         """An answer was passed on to its end; ``first`` is none where it had no body."""
@@ -55,8 +116,8 @@ class Tally:
 
     def __init__(self) -> None:
         self.series: dict[Who, Series] = {}
-        self.faults: Counter[tuple[str, str]] = Counter()  # endpoint, kind
-        self.moved: Counter[str] = Counter()  # by endpoint
+        self.faults: Counter[tuple[Who, str]] = Counter()  # by kind
+        self.moved: Counter[tuple[str, str]] = Counter()  # endpoint, server that it left
         self.results: Counter[tuple[str, str, str]] = Counter()  # endpoint, candidate, result
         self.unmirrored: Counter[tuple[str, str]] = Counter()  # endpoint, reason
 

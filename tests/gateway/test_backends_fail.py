@@ -37,7 +37,7 @@ async def test_a_request_that_is_refused_moves_to_another_backend_with_its_body(
         for number in range(6):
             body = b"%d" % number * 1000
             assert (await gateway.client.post(CHAT, content=body)).content == body
-        assert gateway.core.tally.moved["chat"] >= 1
+        assert gateway.core.tally.moved["chat", "gpu-1"] >= 1
         in_flight = [each.in_flight for each in gateway.core.router.backends.values()]
         assert in_flight == [0, 0]
 
@@ -46,7 +46,7 @@ async def test_a_backend_that_was_not_reached_is_asked_last_for_a_while() -> Non
     async with raw_backend(ok) as backend, serving(dead(), backend.url) as gateway:
         for _ in range(20):
             await gateway.client.post(CHAT, json={})
-        assert gateway.core.tally.moved["chat"] < 5
+        assert gateway.core.tally.moved["chat", "gpu-1"] < 5
 
 
 async def test_a_request_moves_where_its_backend_dies_before_it_answers() -> None:
@@ -57,7 +57,7 @@ async def test_a_request_moves_where_its_backend_dies_before_it_answers() -> Non
     ):
         for _ in range(4):
             assert (await gateway.client.post(CHAT, content=b"body")).content == b"body"
-        assert gateway.core.tally.moved["chat"] == len(dying.requests) >= 1
+        assert gateway.core.tally.moved["chat", "gpu-1"] == len(dying.requests) >= 1
 
 
 async def test_it_moves_once_and_then_it_is_502_in_openais_form() -> None:
@@ -114,7 +114,7 @@ async def test_an_idle_connection_that_the_backend_closed_costs_no_request() -> 
     async with raw_backend(once) as backend, serving(backend.url) as gateway:
         for _ in range(5):
             assert (await gateway.client.post(CHAT, json={})).status_code == 200
-        assert gateway.core.tally.moved["chat"] == 0
+        assert gateway.core.tally.moved["chat", "gpu-1"] == 0
 
 
 async def test_an_answer_that_breaks_off_is_broken_for_the_client_too() -> None:

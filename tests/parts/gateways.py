@@ -38,7 +38,9 @@ class Serving:
         return self.gateway.core
 
     def faults(self, kind: Fault, endpoint: str = "chat") -> int:
-        return self.core.tally.faults[endpoint, kind]
+        """How often there was such a fault, whatever server and role."""
+        faults = self.core.tally.faults.items()
+        return sum(n for (who, what), n in faults if (who.endpoint, what) == (endpoint, kind))
 
     def metrics(self) -> str:
         return Metrics(self.core, self.gateway.mirrors).render("text/plain")[0].decode()

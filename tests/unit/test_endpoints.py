@@ -54,6 +54,15 @@ WRONG = {
             " for one server — write the same in both"
         ),
     ),
+    "a server with two prices": (
+        CHAT
+        + 'price_per_hour = 2.5\n[endpoints.other]\npath = "/o"\n'
+        + 'backends = { gpu-1 = { url = "http://10.0.0.1:8000" } }\n',
+        (
+            "endpoints.other.backends.gpu-1.price_per_hour: is another price than in"
+            " endpoints.chat, for one server — write the same in both"
+        ),
+    ),
     "the gateway's own path": (
         CHAT + '[endpoints.chat]\npath = "/backends/x"\n',
         "endpoints.chat.path: /backends/x is the gateway's own — choose another path",

@@ -139,6 +139,7 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
     without = {key for _, model, key, _ in commented_out() if not has_default(model, key)}
     assert without == {
         "temporal_ui",
+        "price_per_hour",
         "restarts_at_once",
         "notice",
         "page",

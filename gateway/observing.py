@@ -1,0 +1,184 @@
+"""What an answer shows as it passes: when its tokens came, and how many they were.
+
+It sees the bytes that are passed on anyway, and neither changes nor delays one. A fault in it ends
+the looking, and nothing else.
+"""
+
+import asyncio
+import time
+from typing import Protocol
+
+from gateway.events import Events
+from gateway.heads import AnswerHead, Form
+from gateway.tally import Generation, Series
+from gateway.usage import usage
+
+#: Of an answer in JSON only the end is kept, where its usage stands.
+TAIL = 16 * 1024
+
+#: Why of an answer, or of a part of it, nothing is known of tokens.
+COMPRESSED, NO_USAGE, LONG_EVENT, FAULT = "compressed", "no_usage", "long_event", "fault"
+
+_OPERATIONS = {
+    b"completions": "text_completion",
+    b"responses": "chat",
+    b"messages": "chat",
+    b"embeddings": "embeddings",
+    b"rerank": "rerank",
+}
+
+
+def operation_of(path: bytes) -> str | None:
+    """What a path asks a model for, in the words of the OpenTelemetry conventions."""
+    if path.endswith(b"/chat/completions"):
+        return "chat"
+    return _OPERATIONS.get(path[path.rfind(b"/") + 1 :])
+
+
+class Observer(Protocol):
+    """``over`` is called once: ``whole`` where the answer came to its own end."""
+
+    def body(self, data: bytes) -> None: ...
+    def over(self, *, whole: bool) -> None: ...
+
+
+def observe(series: Series, path: bytes, answer: AnswerHead, began: float) -> Observer | None:
+    """Who looks at an answer; none where it is no success, or of nothing that a model was asked."""
+    if answer.form is Form.OTHER or not 200 <= answer.status < 300:
+        return None
+    operation = operation_of(path)
+    if operation is None:
+        return None
+    generation = series.generations.get(operation)
+    if generation is None:
+        generation = series.generations[operation] = Generation()
+    match answer.form:
+        case Form.STREAM:
+            return _OfStream(generation, began)
+        case Form.JSON:
+            return _OfWhole(generation, began)
+        case _:
+            return _OfCompressed(generation, began)
+
+
+class _Timed:
+    """An answer of which nothing but the time is known."""
+
+    __slots__ = ("_began", "_generation", "_is_over")
+
+    def __init__(self, generation: Generation, began: float) -> None:
+        self._generation = generation
+        self._began = began
+        self._is_over = False
+
+    def over(self, *, whole: bool) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        now = time.monotonic()
+        try:
+            if whole:
+                self._generation.whole.add(now - self._began)
+            self._book(whole=whole)
+        except Exception as fault:  # noqa: BLE001 - whatever it is, it is not production's
+            _tell(fault)
+
+    def _book(self, *, whole: bool) -> None:
+        raise NotImplementedError
+
+    def _give_up(self, fault: Exception) -> None:
+        self._is_over = True
+        self._generation.unread[FAULT] += 1
+        _tell(fault)
+
+
+class _OfCompressed(_Timed):
+    __slots__ = ()
+
+    def body(self, data: bytes) -> None:
+        """It is not unpacked."""
+
+    def _book(self, *, whole: bool) -> None:
+        if whole:
+            self._generation.unread[COMPRESSED] += 1
+
+
+class _OfWhole(_Timed):
+    """An answer in JSON, which comes when it is finished."""
+
+    __slots__ = ("_tail",)
+
+    def __init__(self, generation: Generation, began: float) -> None:
+        super().__init__(generation, began)
+        self._tail = b""
+
+    def body(self, data: bytes) -> None:
+        if not self._tail and len(data) <= TAIL:
+            self._tail = data
+        else:
+            self._tail = data[-TAIL:] if len(data) >= TAIL else (self._tail + data)[-TAIL:]
+
+    def _book(self, *, whole: bool) -> None:
+        read, written = usage(self._tail)
+        if read is not None:
+            self._generation.input.book(read, whole=whole)
+        if written is not None:
+            self._generation.told.book(written, whole=whole)
+        if whole and read is None and written is None:
+            self._generation.unread[NO_USAGE] += 1
+
+
+class _OfStream(_Timed):
+    """Server-sent events. All that arrive at once have one time."""
+
+    __slots__ = ("_events", "_first", "_latest")
+
+    def __init__(self, generation: Generation, began: float) -> None:
+        super().__init__(generation, began)
+        self._events = Events()
+        self._first = self._latest = 0.0
+
+    def body(self, data: bytes) -> None:
+        if self._is_over:
+            return
+        try:
+            generated = self._events.feed(data)
+            if not generated:
+                return
+            now = time.monotonic()
+            if self._latest:
+                self._generation.gaps.add(now - self._latest)
+            else:
+                self._first = now
+                self._generation.first_token.add(now - self._began)
+            for _ in range(generated - 1):
+                self._generation.gaps.add(0.0)
+            self._latest = now
+        except Exception as fault:  # noqa: BLE001 - whatever it is, it is not production's
+            self._give_up(fault)
+
+    def _book(self, *, whole: bool) -> None:
+        generation, events = self._generation, self._events
+        events.end()
+        told = events.output
+        # What was told before a stream broke off was not of its end.
+        is_told = told is not None and (whole or told >= events.generated)
+        tokens = told if is_told and told is not None else events.generated
+        if events.input is not None:
+            generation.input.book(events.input, whole=whole)
+        if is_told or tokens:
+            (generation.told if is_told else generation.counted).book(tokens, whole=whole)
+        elif whole:
+            generation.unread[NO_USAGE] += 1
+        if whole and tokens > 1 and self._latest:
+            per_token = generation.per_told if is_told else generation.per_counted
+            per_token.add((self._latest - self._first) / (tokens - 1))
+        if events.failed:
+            generation.failed += 1
+        if events.too_long:
+            generation.unread[LONG_EVENT] += 1
+
+
+def _tell(fault: Exception) -> None:
+    context = {"message": "a fault in measuring an answer", "exception": fault}
+    asyncio.get_running_loop().call_exception_handler(context)

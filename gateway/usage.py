@@ -1,0 +1,28 @@
+"""The tokens that an answer says it took, found in its bytes without reading it as JSON.
+
+A quote inside a JSON text is escaped, so ``"usage"`` with its quotes and a colon is a key, and
+never something that a model said.
+"""
+
+import re
+
+#: A usage object is shorter than this.
+_LONGEST = 4096
+_KEY = b'"usage"'
+_BEGINS = re.compile(rb'"usage"\s{0,16}:\s{0,16}\{')
+_INPUT = re.compile(rb'"(?:prompt|input)_tokens"\s{0,16}:\s{0,16}(\d{1,12})')
+_OUTPUT = re.compile(rb'"(?:completion|output)_tokens"\s{0,16}:\s{0,16}(\d{1,12})')
+
+
+def usage(data: bytes) -> tuple[int | None, int | None]:
+    """Tokens of the prompt and of the answer, as the last usage object in some bytes says; none for
+    what it leaves out.
+    """
+    at = data.rfind(_KEY)
+    while at >= 0 and _BEGINS.match(data, at) is None:
+        at = data.rfind(_KEY, 0, at)
+    if at < 0:
+        return None, None
+    read = _INPUT.search(data, at, at + _LONGEST)
+    written = _OUTPUT.search(data, at, at + _LONGEST)
+    return int(read[1]) if read else None, int(written[1]) if written else None
