@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Sequence
 
-from fleet.engines.exposition import Labels, samples, why_no_page
+from fleet.engines.exposition import Labels, Samples, find, why_no_page
 from fleet.engines.profile import Profile, Series
 from fleet.engines.profiles import recognise
 from fleet.engines.reading import MOST_ENGINES, EngineReading, EngineState, Page
@@ -28,11 +28,12 @@ def read_page(page: bytes, profile: Profile, start: str | None = None) -> tuple[
         said = _of_another(page, profile)
         return EngineReading(profile=profile.name, page=Page.BARE), said
     profile = known
-    states = _states(page, profile)
+    found = find(page, profile.names)
+    states = _states(found, profile)
     if len(states) > MOST_ENGINES:
         said = f"the page tells of {len(states)} engines, more than {MOST_ENGINES}"
         return EngineReading(profile=profile.name, page=Page.UNREADABLE), said
-    started = _started(page, profile) or _short(start)
+    started = _started(found, profile) or _short(start)
     if not any(state.witnesses for state in states):
         said = _of_another(page, profile)
         return EngineReading(profile=profile.name, page=Page.BARE, started=started), said
@@ -40,7 +41,7 @@ def read_page(page: bytes, profile: Profile, start: str | None = None) -> tuple[
         profile=profile.name,
         started=started,
         engines=tuple(states),
-        counters=_counters(page, profile),
+        counters=_counters(found, profile),
     )
     return seen, ""
 
@@ -56,7 +57,7 @@ def _of_another(page: bytes, profile: Profile) -> str:
     return f'{none}, but those of {other.name}: is source.kind = "{kind}" what it is?'
 
 
-def _states(page: bytes, profile: Profile) -> list[EngineState]:
+def _states(page: Samples, profile: Profile) -> list[EngineState]:
     running = _total(page, profile, profile.in_flight)
     waiting = _total(page, profile, profile.waiting)
     steps = _values(page, profile, profile.steps)
@@ -80,7 +81,7 @@ def _states(page: bytes, profile: Profile) -> list[EngineState]:
 
 
 def _open(
-    page: bytes, profile: Profile, keys: Sequence[_Key], gauges: dict[_Key, float]
+    page: Samples, profile: Profile, keys: Sequence[_Key], gauges: dict[_Key, float]
 ) -> dict[_Key, float]:
     """What is open at the front end, of engines whose own gauges show nothing.
 
@@ -104,7 +105,7 @@ def _named(keys: Sequence[_Key]) -> Iterator[str]:
         yield first if is_enough else "/".join(filter(None, key))
 
 
-def _total(page: bytes, profile: Profile, parts: Sequence[Series]) -> dict[_Key, float]:
+def _total(page: Samples, profile: Profile, parts: Sequence[Series]) -> dict[_Key, float]:
     """Gauges of work; one below zero says no more than none."""
     total: dict[_Key, float] = {}
     for part in parts:
@@ -113,13 +114,13 @@ def _total(page: bytes, profile: Profile, parts: Sequence[Series]) -> dict[_Key,
     return total
 
 
-def _counters(page: bytes, profile: Profile) -> dict[str, float]:
+def _counters(page: Samples, profile: Profile) -> dict[str, float]:
     """The counters that are no witnesses, over the whole page: not all carry an engine's labels."""
     found = {each.name: _values(page, profile, each.series) for each in profile.counters}
     return {name: sum(values.values()) for name, values in found.items() if values}
 
 
-def _values(page: bytes, profile: Profile, series: Series | None) -> dict[_Key, float]:
+def _values(page: Samples, profile: Profile, series: Series | None) -> dict[_Key, float]:
     """The series by engine, under the first of its names that the page has."""
     if series is None:
         return {}
@@ -138,9 +139,9 @@ def _values(page: bytes, profile: Profile, series: Series | None) -> dict[_Key, 
     }
 
 
-def _under(page: bytes, profile: Profile, series: Series, name: str) -> dict[_Key, float]:
+def _under(page: Samples, profile: Profile, series: Series, name: str) -> dict[_Key, float]:
     parts: dict[tuple[_Key, _Key], float] = {}
-    for labels, value in samples(page, name):
+    for labels, value in page.get(name, ()):
         if math.isnan(value) or not _is_meant(labels, series):
             continue
         part = (_key(labels, profile.engine_labels), _key(labels, series.added))
@@ -159,10 +160,10 @@ def _key(labels: Labels, names: Sequence[str]) -> _Key:
     return tuple(labels.get(name, "") for name in names)
 
 
-def _started(page: bytes, profile: Profile) -> str | None:
+def _started(page: Samples, profile: Profile) -> str | None:
     """Every value of the first series that is there: one for each rank, with stamps of creation."""
     for name in profile.started.names if profile.started is not None else ():
-        values = sorted({value for _, value in samples(page, name) if not math.isnan(value)})
+        values = sorted({value for _, value in page.get(name, ()) if not math.isnan(value)})
         if values:
             return _short(",".join(f"{value!r}" for value in values))
     return None

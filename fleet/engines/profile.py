@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,15 @@ class Profile:
         """How long these witnesses must stand still before that says anything."""
         own = [each.window for each in self.witnesses if each.name in witnesses]
         return max(self.window, min(own, default=timedelta(0)))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Every name that is looked for on a page; the rest of it is not read."""
+        alone = (self.steps, self.started, self.awake)
+        lists = (*self.in_flight, *self.waiting, *self.open)
+        moving = (each.series for each in (*self.witnesses, *self.counters))
+        series = [each for each in (*alone, *lists, *moving) if each is not None]
+        return frozenset(name for each in series for name in (*each.names, *each.less))
 
     @property
     def falling(self) -> tuple[Witness, ...]:
