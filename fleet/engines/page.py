@@ -73,11 +73,19 @@ def _states(page: Samples, profile: Profile) -> list[EngineState]:
             waiting=waiting.get(key, 0),
             open=is_open.get(key, 0),
             steps=steps.get(key),
-            witnesses={name: values[key] for name, values in seen.items() if key in values},
+            witnesses=_with_queue(
+                {name: values[key] for name, values in seen.items() if key in values},
+                waiting.get(key, 0) if profile.queue_by_steps and running.get(key) else None,
+            ),
             asleep=awake.get(key) == 0,
         )
         for key, label in zip(keys, _named(keys), strict=True)
     ]
+
+
+def _with_queue(witnesses: dict[str, float], queue: float | None) -> dict[str, float]:
+    """The witnesses of an engine, and how long its queue is where that is one."""
+    return {**witnesses, "queue": queue} if witnesses and queue is not None else witnesses
 
 
 def _open(

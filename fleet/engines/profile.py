@@ -50,6 +50,10 @@ class Profile:
     that does the same. ``counters`` are no progress, and like the witnesses that count say by a
     fall that the engine was started anew.
 
+    ``queue_by_steps``: nothing but the end of a step writes its gauges. Then a queue of another
+    length is the work of a step, also while every other witness stands still; but only where
+    requests run, since an engine that admits nobody counts who waits all the same.
+
     ``awake`` is 0 where the engine sleeps. ``window`` is how long all of its witnesses may stand
     still while it works, since they are written less often than every step.
 
@@ -68,6 +72,7 @@ class Profile:
     awake: Series | None = None
     open: tuple[Series, ...] = ()
     counters: tuple[Witness, ...] = ()
+    queue_by_steps: bool = False
     window: timedelta = timedelta(0)
     path: str = "/metrics"
     metrics: bool = True

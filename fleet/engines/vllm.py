@@ -7,7 +7,9 @@ is the witness and not the count: V0 adds an empty sample about every 10 s, also
 An imitation without that histogram may count tokens only when a request ends, hence their window.
 
 Gauges are written after a step. So they stay at zero through a first long step, and in an engine
-that froze while idle.
+that froze while idle. So, too, a queue of another length is a step's work while requests run: of a
+model whose cache use stays flat while it reads a prompt, nothing else may move, and a request that
+is sent to it then is seen to be counted.
 
 With several API servers, or ranks, the page has neither the start of the process nor stamps of
 creation, and a restart is a counter that fell. The start is the API server's: an engine that was
@@ -51,6 +53,7 @@ VLLM = Profile(
             "done", Series(named(_PREFIXES, "request_success_total"), added=("finished_reason",))
         ),
     ),
+    queue_by_steps=True,
     awake=_series("engine_sleep_state", where=(("sleep_state", "awake"),)),
     marks=_PREFIXES,
 )

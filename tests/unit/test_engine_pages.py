@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fleet.engines.exposition import samples
 from fleet.engines.page import read_page
 from fleet.engines.reading import MOST_ENGINES, EngineReading, Page
+from fleet.engines.sighting import Sighting, compare
 from fleet.engines.vllm import VLLM
 from tests.parts.vllm_pages import engine, page
 
@@ -47,6 +48,23 @@ def test_two_models_of_one_engine_label_are_two() -> None:
 def test_the_same_series_twice_is_one() -> None:
     twice = page(engine(running=2, steps=5)) + page(engine(running=2, steps=5))
     assert [(one.running, one.steps) for one in read(twice).engines] == [(2, 5)]
+
+
+def test_a_queue_of_another_length_is_a_step_where_requests_run() -> None:
+    """A model whose cache use stays flat shows nothing else while it reads a long prompt."""
+    flat = [read(page(engine(running=1, waiting=waiting, kv=0.1))) for waiting in (0, 0, 1)]
+    assert not compare(flat[1], Sighting.of(flat[0])).moved
+    assert compare(flat[2], Sighting.of(flat[1])).moved
+
+
+def test_a_queue_that_grows_while_nobody_is_admitted_is_no_progress() -> None:
+    stuck = [read(page(engine(running=0, waiting=waiting, kv=0.1))) for waiting in (1, 2)]
+    assert not compare(stuck[1], Sighting.of(stuck[0])).moved
+
+
+def test_a_queue_alone_is_no_engine_of_which_something_is_known() -> None:
+    bare = b'vllm:num_requests_running{engine="0"} 1\nvllm:num_requests_waiting{engine="0"} 2\n'
+    assert read(bare).page is Page.BARE
 
 
 def test_the_reasons_of_waiting_are_not_added_to_what_they_explain() -> None:

@@ -38,12 +38,11 @@ def reading(of: EngineReading) -> Reading:
 def told(story: Confirming, *came: Reading | None) -> tuple[list[Step], Conclusion | None]:
     """The steps that the story wants while it is sent what came of each look and request."""
     sent, steps = iter(came), [next(story)]
-    try:
-        while True:
+    while True:
+        try:
             steps.append(story.send(None if isinstance(steps[-1], Pause) else next(sent)))
-    except StopIteration as end:
-        ended = end.value
-    return steps, ended
+        except StopIteration as end:
+            return steps, end.value
 
 
 def test_a_doubt_is_waited_for_twice_and_asked_once() -> None:

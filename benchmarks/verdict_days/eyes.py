@@ -1,0 +1,118 @@
+"""How steady sees a simulated server: its pages through the real reader, its answers, the clock."""
+
+from collections.abc import Generator
+from datetime import UTC, datetime, timedelta
+
+from benchmarks.verdict_days.server import Refused, Slow
+from benchmarks.verdict_days.world import World
+from fleet.contracts.engine import AskRequest
+from fleet.engine_sources import EngineSource
+from fleet.engines.asking import checked, concluded, has_moved, rank, whom, with_answer
+from fleet.engines.page import read_page
+from fleet.engines.profiles import PROFILES
+from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
+from fleet.readings import Reading, ReadStatus
+
+NAME = "server"
+#: A name for the second zero of a day.
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+_WATCH_EVERY = 5
+_STATUS = {Page.OK: ReadStatus.OK, Page.BARE: ReadStatus.OK, Page.REFUSED: ReadStatus.MISSING}
+
+#: Which profile reads the pages of a kind of engine.
+_PROFILE = {"vllm": "vllm", "vllm-v0": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
+
+Asking = Generator[float, None, Reading | None]
+
+
+def is_known(kind: str) -> bool:
+    return _PROFILE[kind] in PROFILES
+
+
+class Eyes:
+    """``asking`` is the lock that the workflow ``ask/<server>`` is: one request at a time."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._server = world, world.server
+        self._profile = PROFILES[_PROFILE[world.server.build.kind]]
+        source = EngineSource(url="http://server.test")
+        self._deadline = source.deadline.total_seconds()
+        self._timeout = source.timeout.total_seconds()
+        self.asking = False
+        self.restarted_at: datetime | None = None
+        self._shown, self._read = "", (self._unseen(Page.BARE), "")
+
+    @property
+    def now(self) -> datetime:
+        return _EPOCH + timedelta(seconds=self._world.now)
+
+    def look(self) -> Reading:
+        try:
+            page = self._server.page(self._timeout)
+        except Refused:
+            engine, detail = self._unseen(Page.REFUSED), "connection refused"
+        except Slow:
+            engine, detail = self._unseen(Page.SLOW), "no page in time"
+        else:
+            if page is not self._shown:
+                self._shown, self._read = page, read_page(page.encode(), self._profile)
+            engine, detail = self._read
+        status = _STATUS.get(engine.page, ReadStatus.UNREADABLE)
+        return Reading(server=NAME, at=self.now, status=status, detail=detail, engine=engine)
+
+    def ask(self, request: AskRequest) -> Asking:
+        """The look after the request, or none where another one is under way."""
+        if self.asking:
+            return None
+        self.asking = True
+        try:
+            return (yield from self._ask(request))
+        finally:
+            self.asking = False
+
+    def _ask(self, request: AskRequest) -> Asking:
+        reading = self.look()
+        engines = whom(reading, request, probes=True)
+        if isinstance(engines, Reading):
+            return engines
+        before = reading.engine
+        assert before is not None
+        if self._server.is_paused:
+            return with_answer(reading, Answer(came=Came.ASLEEP, detail="/is_paused says true"))
+        yield 0.05
+        answer = Answer(came=Came.GIVEN)
+        for sent, engine in enumerate(engines, start=1):
+            answer = (yield from self._send(before, engine)).model_copy(update={"sent": sent})
+            reading = self.look()
+            answer = checked(answer, reading, before, engine)
+            if answer.came is not Came.GIVEN:
+                break
+        return concluded(reading, before, engines, answer)
+
+    def _send(self, before: EngineReading, engine: EngineState) -> Generator[float, None, Answer]:
+        name, began = rank(before, engine), self._world.now
+        self._count_if_moved(before, engine)
+        try:
+            request = self._server.post(2, 1, int(name) if name else None)
+        except Refused:
+            return Answer(came=Came.FAILED, detail="connection refused", rank=name)
+        process = self._server.began_at
+        while (took := self._world.now - began) < self._deadline:
+            yield 1.0
+            if request.done_at is not None:
+                return Answer(came=Came.GIVEN, took=round(took, 2), rank=name)
+            if self._server.began_at != process:
+                return Answer(came=Came.FAILED, detail="disconnected", rank=name)
+            if round(took) % _WATCH_EVERY == 0 and has_moved(self.look(), before, engine):
+                self._server.hang_up(request)
+                return Answer(came=Came.MOVED, took=round(took, 2), rank=name)
+        self._server.hang_up(request)
+        return Answer(came=Came.NONE, took=round(took, 2), rank=name)
+
+    def _count_if_moved(self, before: EngineReading, engine: EngineState) -> None:
+        """Whether a request goes out although the engine had shown progress by then."""
+        self._server.truth.despite_progress += has_moved(self.look(), before, engine)
+
+    def _unseen(self, page: Page) -> EngineReading:
+        at = self.restarted_at if page is Page.REFUSED else None
+        return EngineReading(profile=self._profile.name, page=page, restarted_at=at)
