@@ -1,13 +1,16 @@
 """Looks, over SSH, at what runs on a host that may become part of a fleet. It changes nothing."""
 
 import asyncio
+from dataclasses import replace
 
+from activities.neighbours import running_on
 from activities.ssh import Limits, LostTrackError, Shell, connected
 from activities.ssh_trust import NotSentError, is_known, read_trust, refuse_key
 from fleet.actions import Host
 from fleet.discovery import MOST, Found, Question, absent, once, questions
 from fleet.draft import Looked
 from fleet.host_replies import ReplyError
+from fleet.neighbours import hindrance
 
 _SECONDS = 10
 #: A host with a thousand containers prints less.
@@ -28,7 +31,8 @@ async def look(host: Host, *, sudo: bool = False) -> Looked:
             refuse_key(host, trust)
         async with connected(host) as shell:
             for question in questions(sudo=sudo):
-                found += await _ask(shell, question, remarks)
+                asked = await _ask(shell, question, remarks)
+                found += await _with_harm(shell, asked, remarks, sudo=sudo)
     except NotSentError as problem:
         return Looked(host, problem=str(problem))
     each = once(found)
@@ -52,3 +56,23 @@ async def _ask(shell: Shell, question: Question, remarks: list[str]) -> list[Fou
         if not question.optional:
             remarks.append(f"{question.who} could not be asked: {problem}")
         return []
+
+
+async def _with_harm(
+    shell: Shell, found: list[Found], remarks: list[str], *, sudo: bool
+) -> list[Found]:
+    """What was found, with the harm that a restart would do; nothing where that can't be asked."""
+    containers = [each for each in found[:MOST] if each.kind != "systemd"]
+    if not containers:
+        return found
+    root = ("sudo", "-n") if sudo else ()
+    try:
+        running = await running_on(shell, (*root, containers[0].kind))
+    except ReplyError as problem:
+        remarks.append(f"what a restart would harm could not be asked: {problem}")
+        return found
+    own = {each.id: each for each in running}
+    return [
+        replace(each, hindrance=hindrance([own[each.id]], running)) if each.id in own else each
+        for each in found
+    ]

@@ -44,12 +44,17 @@ async def _of(
         reply = await look(shell, neighbours_argv(program, containers))
         succeeded(reply, "the container engine")
         own = neighbours(reply)
-        return hindrance(own, await _running(shell, program), in_order=in_order)
+        return hindrance(own, await running_on(shell, program), in_order=in_order)
     except ReplyError as problem:
         raise NotSentError(problem.kind, str(problem)) from None
 
 
-async def _running(shell: Shell, program: Argv) -> list[Neighbour]:
+async def running_on(shell: Shell, program: Argv) -> list[Neighbour]:
+    """All containers that run, as far as this user may look.
+
+    Raises:
+        ReplyError: what the engine says can't be understood.
+    """
     listed = await _allowed(shell, running_argv(program))
     ids = listed.out.split() if listed is not None else []
     shown = await _allowed(shell, neighbours_argv(program, ids)) if ids else None

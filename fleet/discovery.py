@@ -15,6 +15,7 @@ from fleet.actions import DockerRestart, SystemdRestart
 from fleet.contracts.host import HostErrorType
 from fleet.durations import parse
 from fleet.host_replies import Reply, ReplyError, succeeded
+from fleet.listening import Listening, listening
 
 Argv = tuple[str, ...]
 Kind = Literal["docker", "podman", "systemd"]
@@ -25,6 +26,7 @@ MOST = 100
 _LABEL = "com.docker.compose"
 _DOCKER = (
     '{"id":{{json .ID}},"name":{{json .Names}},"image":{{json .Image}},"command":{{json .Command}}'
+    ',"ports":{{json .Ports}},"network":{{json .Networks}}'
     f',"directory":{{{{json (.Label "{_LABEL}.project.working_dir")}}}}'
     f',"service":{{{{json (.Label "{_LABEL}.service")}}}}}}'
 )
@@ -55,7 +57,7 @@ class Found:
     """Something that looks like inference. ``because`` says by what, for a person.
 
     ``container`` is the one that a systemd unit itself starts; ``stop_timeout`` a duration, where
-    the unit says one.
+    the unit says one. ``hindrance`` says what harm a restart would do, where it would.
     """
 
     kind: Kind
@@ -69,6 +71,8 @@ class Found:
     stop_timeout: str = ""
     container: str = ""
     id: str = ""
+    listens: Listening | None = None
+    hindrance: str = ""
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,8 @@ def _containers(kind: Kind, shown: Iterable[Mapping[str, Any]]) -> Iterator[Foun
         # An old link between containers is listed as a further name with a slash in it.
         name = next((n for n in _text(each, "name").split(",") if "/" not in n), "")
         service, image = _text(each, "service"), _text(each, "image")
-        like = looks_like((name, service), image, _text(each, "command"))
+        command = _text(each, "command").strip('"')
+        like = looks_like((name, service), image, command)
         if like is None or not _fits(DockerRestart, kind=kind, host="h", name=name):
             continue
         yield Found(
@@ -187,6 +192,7 @@ def _containers(kind: Kind, shown: Iterable[Mapping[str, Any]]) -> Iterator[Foun
             directory=_shown(_text(each, "directory")),
             service=_shown(service),
             id=_text(each, "id"),
+            listens=listening(like[0], command, _text(each, "ports"), _text(each, "network")),
         )
 
 
@@ -199,9 +205,22 @@ def _as_docker(each: Any) -> dict[str, Any]:
         "name": ",".join(map(str, each.get("Names") or ())),
         "image": each.get("Image"),
         "command": " ".join(map(str, each.get("Command") or ())),
+        "ports": ",".join(_podman_ports(each.get("Ports"))),
+        "network": "" if each.get("Networks") else "host",
         "directory": labels.get(f"{_LABEL}.project.working_dir"),
         "service": labels.get(f"{_LABEL}.service"),
     }
+
+
+def _podman_ports(listed: Any) -> Iterator[str]:
+    """The ports in Docker's words."""
+    for each in listed if isinstance(listed, list) else ():
+        shown = each if isinstance(each, dict) else {}
+        first, target, more = (shown.get(k) for k in ("host_port", "container_port", "range"))
+        if isinstance(first, int) and isinstance(target, int):
+            last = (more if isinstance(more, int) and more > 0 else 1) - 1
+            place, kind = shown.get("host_ip") or "", shown.get("protocol") or "tcp"
+            yield f"{place}:{first}-{first + last}->{target}-{target + last}/{kind}"
 
 
 def _units(text: str, *, user: bool) -> Iterator[Found]:
@@ -213,7 +232,8 @@ def _units(text: str, *, user: bool) -> Iterator[Found]:
         like = looks_like((name.removesuffix(".service"),), "", command)
         if like is None or not _fits(SystemdRestart, kind="systemd", host="h", unit=name):
             continue
-        found = Found("systemd", name, *like, user=user)
+        on = listening(like[0], command, None, "")
+        found = Found("systemd", name, *like, user=user, listens=on)
         yield replace(found, stop_timeout=_span(shown), container=_started_container(command))
 
 

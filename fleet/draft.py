@@ -1,8 +1,8 @@
 """A first fleet file, written from what was found on the hosts: commented, careful, valid.
 
-What nobody can find out from outside, above all where a server's heartbeat record lies, stands
-there as a placeholder that is marked TODO. Until it is filled in the server shows as ``missing``,
-for which steady restarts nothing.
+What nobody can find out from outside, above all where a worker's heartbeat record lies, stands
+there as a placeholder that is marked TODO, as does the URL of an engine, which is a guess. Until it
+is filled in the server shows as ``missing``, for which steady restarts nothing.
 """
 
 import json
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fleet.actions import Host
 from fleet.config import NAME
 from fleet.discovery import Found
+from fleet.draft_sources import engine_source
 
 #: Nothing answers there, ever (RFC 2606).
 STORE_URL = "redis://redis.example.invalid:6379/0"
@@ -77,12 +78,16 @@ def entries(looked: Sequence[Looked]) -> list[Entry]:
 def draft(looked: Sequence[Looked], *, sudo: bool, file: str) -> str:
     """The text of the fleet file. At least one thing must have been found."""
     hosts = _host_names(looked)
-    parts = [_head(looked, file), _TABLES, _STORE]
+    parts = [_head(looked, file), _TABLES]
+    if any(found.listens is None for each in looked for found in each.found):
+        parts.append(_STORE)
+    taken: set[str] = set()
     for each in looked:
         host = hosts[each.host.address]
         servers = [entry for entry in entries(looked) if entry.host == host]
         parts.append("\n".join(_host(each, host, any_server=bool(servers))))
-        parts += ["\n".join(_server(entry, sudo=sudo)) for entry in servers]
+        address = each.host.address
+        parts += ["\n".join(_server(entry, address, taken, sudo=sudo)) for entry in servers]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
@@ -98,8 +103,8 @@ def _head(looked: Sequence[Looked], file: str) -> str:
             ),
             "#",
             *_comment(
-                "1. Each TODO below: above all where the server's heartbeat record lies. Until"
-                " then it shows as missing, and nothing is restarted for that.",
+                "1. Each TODO below: above all where a server is read. Until then it shows as"
+                " missing, and nothing is restarted for that.",
                 "  ",
             ),
             *_comment(
@@ -151,14 +156,20 @@ def _host(each: Looked, name: str, *, any_server: bool) -> Iterator[str]:
         yield f"known_hosts = {_quoted(host.known_hosts)}"
 
 
-def _server(entry: Entry, *, sudo: bool) -> Iterator[str]:
+def _server(entry: Entry, address: str, taken: set[str], *, sudo: bool) -> Iterator[str]:
     found = entry.found
     image = f" ({found.image})" if found.image else ""
     yield from _comment(f"It looks like {found.looks_like}, by {found.because}{image}.")
     yield f"[servers.{_key(entry.server)}]"
-    yield '# TODO: the key of its heartbeat record, or a source of kind "status".'
-    key = _quoted(f"worker:{entry.server}")
-    yield f'source = {{ kind = "redis", store = "main", key = {key} }}'
+    if found.listens is not None:
+        for line, is_comment in engine_source(address, entry.server, found.listens, taken):
+            yield from _comment(line) if is_comment else (line,)
+    else:
+        yield '# TODO: the key of its heartbeat record, or a source of kind "status".'
+        key = _quoted(f"worker:{entry.server}")
+        yield f'source = {{ kind = "redis", store = "main", key = {key} }}'
+    if found.hindrance:
+        yield from _comment(f"TODO: a restart would do harm, so steady pages. {found.hindrance}.")
     yield from _RESTARTS[found.kind](entry, sudo)
 
 
@@ -238,7 +249,8 @@ def _quoted(text: str) -> str:
 def _comment(text: str, indent: str = "") -> Iterator[str]:
     """A comment, folded; whatever a host said in it stays within it."""
     line = f"#{indent}"
-    for word in " ".join(text.split()).split(" "):
+    shown = "".join(char for char in text if char.isprintable() or char.isspace())
+    for word in " ".join(shown.split()).split(" "):
         if len(line) + 1 + len(word) > _WIDTH and line.strip("# "):
             yield line
             line = f"#{indent}{'   ' if indent else ''}"

@@ -142,6 +142,45 @@ def test_real_containers_become_servers_of_a_file_that_is_valid(
     assert SECRET not in text + ended.out + ended.err
 
 
+@pytest.mark.needs("docker.io")
+def test_an_engine_is_read_at_its_own_pages_and_what_a_restart_would_harm_is_said(
+    with_docker: Machine, docker: Docker, tmp_path: Path
+) -> None:
+    name = f"vllm-{time.monotonic_ns()}"
+    sleep = (sys.executable, "-c", "import time; time.sleep(600)", "--port", "8123", SECRET)
+    owner, joined, alone = (f"{name}-{each}" for each in ("owner", "joined", "alone"))
+    started = {owner: "none", joined: f"container:{owner}", alone: "host"}
+    for each, network in started.items():
+        options = ("--rm",) if each == alone else ()
+        docker.run_container(each, sleep, network=network, options=options)
+    try:
+        ended = init(with_docker, tmp_path, "--json")
+    finally:
+        for each in started:
+            docker.rm(each)
+    assert ended.code == 0, ended.err
+    fleet = validated(tmp_path)
+    sources = {
+        server: each.source.model_dump(mode="json") for server, each in fleet.servers.items()
+    }
+    assert {each["kind"] for each in sources.values()} == {"vllm"}
+    assert sources[alone]["url"] == "http://127.0.0.1:8123"
+    assert sources[joined]["url"] == f"http://{joined}.example.invalid:8000"
+    found = {each["name"]: each for each in ended.document["hosts"][0]["found"]}
+    assert {name: each["url"] for name, each in found.items()} == {
+        owner: None,
+        joined: None,
+        alone: "http://127.0.0.1:8123",
+    }
+    assert f"{alone} was started with --rm" in found[alone]["hindrance"]
+    assert f"{joined} runs in its network" in found[owner]["hindrance"]
+    assert f"runs in the network of {owner}" in found[joined]["hindrance"]
+    text = " ".join((tmp_path / "fleet.toml").read_text().replace("\n# ", " ").split())
+    for each in found.values():
+        assert each["hindrance"] in text
+    assert SECRET not in text + ended.out + ended.err
+
+
 def test_what_was_found_is_printed_for_programs(with_units: Machine, tmp_path: Path) -> None:
     ended = init(with_units, tmp_path, "--json", "--out", "other.toml")
     assert ended.code == 0, ended.err
@@ -161,6 +200,8 @@ def test_what_was_found_is_printed_for_programs(with_units: Machine, tmp_path: P
                         "because": "its name",
                         "image": "",
                         "user": False,
+                        "url": None,
+                        "hindrance": "",
                     }
                 ],
             }

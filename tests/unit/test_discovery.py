@@ -17,6 +17,7 @@ from fleet.discovery import (
     user_units,
 )
 from fleet.host_replies import Reply, ReplyError
+from fleet.listening import Listening
 
 SECRET = "sk-planted-0123456789abcdef"
 
@@ -27,6 +28,7 @@ def container(**changes: str | None) -> str:
         "name": "vllm-1",
         "image": "vllm/vllm-openai:v0.11.0",
         "command": f'"vllm serve --api-key {SECRET}"',
+        "ports": "0.0.0.0:18000->8000/tcp, [::]:18000->8000/tcp",
         "directory": "",
         "service": "",
         **changes,
@@ -103,7 +105,10 @@ class TestContainers:
         text = container() + container(id="c2", name="db", image="postgres", command="postgres")
         assert docker(ok(text)) == [
             Found(
-                "docker", "vllm-1", "vLLM", "its image", image="vllm/vllm-openai:v0.11.0", id="c1"
+                *("docker", "vllm-1", "vLLM", "its image"),
+                image="vllm/vllm-openai:v0.11.0",
+                id="c1",
+                listens=Listening("vllm", 18000, has_key=True),
             )
         ]
 
@@ -125,6 +130,28 @@ class TestContainers:
         [found] = podman(ok(json.dumps(listed)))
         assert (found.kind, found.name, found.service) == ("podman", "chat", "vllm")
         assert found.directory == "/srv/chat"
+
+    @pytest.mark.parametrize(
+        ("shown", "port"),
+        [
+            ({"Ports": [{"host_ip": "", "host_port": 9000, "container_port": 8000}]}, 9000),
+            (
+                {"Ports": [{"host_port": 9000, "container_port": 7999, "range": 3}]},
+                9001,
+            ),
+            ({"Ports": None, "Networks": None}, 8000),
+            ({"Ports": [], "Networks": ["podman"]}, None),
+            ({"Ports": [{"host_ip": "127.0.0.1", "host_port": 1, "container_port": 8000}]}, None),
+            ({"Ports": ["nonsense", {"host_port": "x"}], "Networks": ["podman"]}, None),
+        ],
+    )
+    def test_of_podman_say_their_ports_otherwise(
+        self, shown: dict[str, object], port: int | None
+    ) -> None:
+        listed = {"Id": "p1", "Names": ["chat"], "Image": "x/vllm", **shown}
+        [found] = podman(ok(json.dumps([listed])))
+        assert found.listens is not None
+        assert found.listens.port == port
 
     def test_there_may_be_none(self) -> None:
         assert docker(ok("")) == []

@@ -1,7 +1,9 @@
 """The fleet file that `steady init` writes: valid as it stands, careful, and honest about gaps."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,8 @@ from fleet.actions import Host
 from fleet.config import Fleet
 from fleet.discovery import Found
 from fleet.draft import Looked, distinct, draft, entries
+from fleet.engine_sources import EngineSource
+from fleet.listening import Listening
 from fleet.policy import Mode
 from tests.parts.fleet_files import write_fleet
 from worker.loading import examine
@@ -108,6 +112,67 @@ def test_a_machine_that_was_named_twice_is_written_down_once() -> None:
 def test_machines_without_containers_may_have_units_of_the_same_name() -> None:
     both = [Looked(host("gpu-1"), (UNIT,)), Looked(host("gpu-2"), (UNIT,))]
     assert distinct(both) == both
+
+
+# --- engines -------------------------------------------------------------------------------------
+
+
+def engine(name: str, **said: Any) -> Found:
+    on = Listening(**{"kind": "vllm", "port": 8000, **said})
+    return Found("docker", name, "vLLM", "its image", id=name, listens=on)
+
+
+def said_of(text: str, server: str) -> str:
+    """The lines of the server, with the comment before it, in one."""
+    part = next(part for part in text.split("\n\n") if f"[servers.{server}]" in part)
+    return " ".join(part.replace("\n# ", " ").split())
+
+
+def test_an_engine_is_read_at_its_own_pages_and_needs_no_store() -> None:
+    on = Listening("sglang", 30001, scheme="https", has_key=True, lacks="--enable-metrics")
+    chat = Found("docker", "chat", "SGLang", "its image", id="s", listens=on)
+    looked = (Looked(host(), (engine("vllm-1"), chat)),)
+    written = fleet(*looked)
+    sources = {name: each.source for name, each in written.servers.items()}
+    assert [(each.kind, getattr(each, "url", "")) for each in sources.values()] == [
+        ("vllm", "http://10.0.0.1:8000"),
+        ("sglang", "https://10.0.0.1:30001"),
+    ]
+    assert written.stores == {}
+    text = draft(looked, sudo=False, file="fleet.toml")
+    assert "started without --enable-metrics" in said_of(text, "chat")
+    assert 'add api_key = { env = "VARIABLE" }' in said_of(text, "chat")
+    assert "TODO: check that steady reaches it there" in said_of(text, "vllm-1")
+    assert "--enable-metrics" not in said_of(text, "vllm-1")
+
+
+def test_the_page_of_an_engine_may_have_a_port_of_its_own() -> None:
+    on = Listening("triton", 8000, metrics_port=8002)
+    [server] = fleet(
+        Looked(host("fe80::1"), (Found("docker", "t", "Triton", "its image", listens=on),))
+    ).servers.values()
+    assert isinstance(server.source, EngineSource)
+    assert server.source.url == "http://[fe80::1]:8000"
+    assert server.source.metrics_url == "http://[fe80::1]:8002/metrics"
+
+
+def test_what_cannot_be_reached_or_is_another_s_is_left_to_a_person(tmp_path: Path) -> None:
+    hidden = engine("hidden", port=None, why="its port 8000 is not published on the host")
+    looked = (Looked(host(), (engine("vllm.1"), engine("Twin_"), hidden)),)
+    text = draft(looked, sudo=False, file="fleet.toml")
+    assert [str(each) for each in examine(write_fleet(tmp_path, text)).problems] == []
+    assert "http://10.0.0.1:8000 is that of another server" in said_of(text, "Twin")
+    assert "runs: its port 8000 is not published on the host." in said_of(text, "hidden")
+    assert 'url = "http://hidden.example.invalid:8000"' in text
+
+
+def test_what_a_restart_would_harm_stands_with_the_server() -> None:
+    each = replace(VLLM, hindrance="vllm-1 was started with --rm:\nonce\x07 stopped it is removed")
+    text = draft([Looked(host(), (each,))], sudo=False, file="fleet.toml")
+    said = said_of(text, "vllm-1")
+    assert "TODO: a restart would do harm, so steady pages." in said
+    assert "vllm-1 was started with --rm: once stopped it is removed." in said
+    assert "do harm" not in draft([Looked(host(), (VLLM,))], sudo=False, file="fleet.toml")
 
 
 def test_each_gap_is_marked_and_named() -> None:

@@ -12,6 +12,7 @@ from worker.commands.options import AsJson
 
 if TYPE_CHECKING:
     from fleet.actions import Host
+    from fleet.discovery import Found
     from fleet.draft import Looked
 
 
@@ -49,9 +50,13 @@ def init(  # noqa: PLR0913 - each is an option of the command
 
     A host that can't be reached is told, the others are written, and the exit code is 3.
 
+    Of an engine that steady can read, like vLLM, SGLang or llama.cpp, the file has its own pages as
+    the source, at the port that it publishes. What a restart would harm stands there as well: a
+    container with `--rm`, or one that shares its network.
+
     JSON: file (null: nothing was written); hosts, each with host, problem (null: it was looked at),
     remarks, found: each with server (its name in the file), kind, name, looks_like, because, image,
-    user.
+    user, url (of an engine, null: not known), hindrance (what a restart would harm).
     """
     import asyncio
 
@@ -180,9 +185,20 @@ def _tell(looked: "Sequence[Looked]", written: Path | None) -> None:
 
 def _document(looked: "Sequence[Looked]", written: Path | None) -> dict[str, Any]:
     from fleet.draft import entries
+    from fleet.draft_sources import engine_url
 
     names = {id(entry.found): entry.server for entry in entries(looked)}
     keys = ("kind", "name", "looks_like", "because", "image", "user")
+
+    def shown(found: "Found", address: str) -> dict[str, Any]:
+        on = found.listens
+        return {
+            "server": names[id(found)],
+            **{key: asdict(found)[key] for key in keys},
+            "url": engine_url(address, on) if on is not None else None,
+            "hindrance": found.hindrance,
+        }
+
     return {
         "file": str(written) if written is not None else None,
         "hosts": [
@@ -190,10 +206,7 @@ def _document(looked: "Sequence[Looked]", written: Path | None) -> dict[str, Any
                 "host": each.host.address,
                 "problem": each.problem or None,
                 "remarks": list(each.remarks),
-                "found": [
-                    {"server": names[id(found)], **{key: asdict(found)[key] for key in keys}}
-                    for found in each.found
-                ],
+                "found": [shown(found, each.host.address) for found in each.found],
             }
             for each in looked
         ],
