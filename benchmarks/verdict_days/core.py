@@ -53,7 +53,7 @@ class Request:
 class Shape:
     """What an engine can do. ``chunk`` is how many prompt tokens one step reads at most, so one as
     long as the longest prompt is a prefill in one step. ``flat_kv``: a model whose cache use does
-    not grow with a prompt.
+    not grow with a prompt. A step takes some time, whatever it reads.
     """
 
     slots: int = 16
@@ -62,6 +62,10 @@ class Shape:
     chunk: int = 2048
     blocks: int = 32768
     flat_kv: bool = False
+
+    def __post_init__(self) -> None:
+        if self.step <= 0:
+            raise ValueError("a step takes time")
 
 
 @dataclass(slots=True)
@@ -82,6 +86,9 @@ class Counts:
 
 class Exports(Protocol):
     """What an engine writes down, and when."""
+
+    def cut(self, steps: int) -> int:
+        """How many of so many steps of decoding may be counted at once."""
 
     def decoded(self, core: "Core", steps: int) -> None:
         """After so many steps in a row that only wrote tokens."""
@@ -170,7 +177,7 @@ class Core:
             if self._began + self._span > to + 1e-9:
                 break
             done = min(self._left, int((to - self._began) / self._span + 1e-9))
-            self._apply(max(done, 1))
+            self._apply(self.exports.cut(max(done, 1)))
         self.now = max(self.now, to)
 
     def _start(self) -> bool:

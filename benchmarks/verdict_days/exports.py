@@ -31,6 +31,9 @@ class Gauges:
     def write(self, core: Core) -> None:
         self.running, self.waiting, self.kv = len(core.running), len(core.waiting), core.kv
 
+    def cut(self, steps: int) -> int:
+        return steps
+
     def decoded(self, core: Core, steps: int) -> None:
         del steps
         self.write(core)
@@ -51,9 +54,14 @@ class SglangGauges(Gauges):
         super().__init__(keeps_stale=keeps_stale)
         self._steps = 0
 
+    def cut(self, steps: int) -> int:
+        """Up to the last report, whose gauges are those of its moment."""
+        over = (self._steps + steps) % _REPORT_EVERY
+        return steps - over if over < steps else steps
+
     def decoded(self, core: Core, steps: int) -> None:
-        before, self._steps = self._steps, self._steps + steps
-        if before // _REPORT_EVERY != self._steps // _REPORT_EVERY:
+        self._steps += steps
+        if self._steps % _REPORT_EVERY == 0:
             self.write(core)
 
     def aborted(self, core: Core) -> None:
