@@ -16,9 +16,9 @@ class Exit(IntEnum):
 #: For ``--help``; in the order of the codes.
 MEANING = {
     Exit.DONE: "done; the answer is yes",
-    Exit.NO: "the answer is no: too late, nothing to cancel, a verdict without an owner",
+    Exit.NO: "the answer is no: too late, nothing to cancel, no owner of a verdict, a stuck engine",
     Exit.WRONG_INPUT: "wrong usage, a setting or fleet file with mistakes; nothing was changed",
-    Exit.UNREACHED: "Temporal, a worker or a host was not reached",
+    Exit.UNREACHED: "Temporal, a worker or a host was not reached; nothing is proved of an engine",
     Exit.BUG: "a fault in steady itself",
 }
 

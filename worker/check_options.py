@@ -1,0 +1,115 @@
+"""What was typed for a check, as the source and the policy that every other check goes by."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from fleet.durations import Duration, within
+from fleet.engine_sources import EngineSource
+from fleet.policy import STRICT, Policy
+from worker.commands.exits import Exit, Stop
+
+#: The keys of a source in the fleet file, and what stands for them on the command line.
+_FLAGS = {
+    "url": "URL",
+    "kind": "--engine",
+    "api_key": "--api-key-env",
+    "model": "--model",
+    "request": "--request",
+    "deadline": "--deadline",
+    "timeout": "--timeout",
+    "wait": "--wait",
+    "load_limit": "--load-limit",
+}
+_IN_FILE = 'write api_key = { env = "VARIABLE" }'
+
+
+class _Spans(BaseModel):
+    model_config = STRICT
+
+    wait: Annotated[Duration, within("100ms", "10m")]
+    load_limit: Annotated[Duration, within("1s", "7d")]
+
+
+def source(url: str, given: Mapping[str, Any]) -> EngineSource:
+    """The engine that is meant; what is not given has its default.
+
+    Raises:
+        Stop: something is no good; one line with the remedy.
+    """
+    _check_url(url)
+    _check_word(given, "kind")
+    _check_word(given, "request")
+    known = {name: value for name, value in given.items() if value is not None}
+    if "api_key" in known:
+        known["api_key"] = {"env": _variable(known["api_key"])}
+    try:
+        return EngineSource.model_validate({"kind": _default_kind(), **known, "url": url})
+    except ValidationError as problem:
+        raise _wrong(problem) from None
+
+
+def policy(wait: str, load_limit: str) -> Policy:
+    """
+    Raises:
+        Stop: a duration is none, or out of bounds.
+    """
+    try:
+        spans = _Spans.model_validate({"wait": wait, "load_limit": load_limit})
+    except ValidationError as problem:
+        raise _wrong(problem) from None
+    limit = spans.load_limit
+    # Nothing is restarted here, so nothing cools down; a policy would want that to be shorter.
+    return Policy(confirm_wait=spans.wait, load_limit=limit, cooldown=min(limit, Policy().cooldown))
+
+
+def in_flags(text: str) -> str:
+    """Words that name a key of the fleet file, as somebody at a command line needs them."""
+    for key, flag in _FLAGS.items():
+        text = text.replace(f"source.{key}", flag)
+    return text
+
+
+def kinds() -> tuple[str, ...]:
+    return get_args(EngineSource.model_fields["kind"].annotation)
+
+
+def _default_kind() -> str:
+    """Recognised from its page."""
+    return "engine" if "engine" in kinds() else kinds()[0]
+
+
+def _check_url(url: str) -> None:
+    if url.startswith(("http://", "https://")):
+        return
+    if url.endswith(".toml") or Path(url).is_file():
+        remedy = "`steady check` takes the URL of one engine; a fleet file is for `steady validate`"
+        raise Stop(f"URL: {url} is a file: {remedy}", Exit.WRONG_INPUT)
+    if "://" in url:
+        raise Stop("URL: begin it with http:// or https://", Exit.WRONG_INPUT)
+    raise Stop(f"URL: {url} has no scheme: write http://{url}", Exit.WRONG_INPUT)
+
+
+def _check_word(given: Mapping[str, Any], key: str) -> None:
+    word = given.get(key)
+    known: Iterable[str] = get_args(EngineSource.model_fields[key].annotation)
+    if word is not None and word not in known:
+        said = f"{_FLAGS[key]}: {word!r} is none that is known: write one of {', '.join(known)}"
+        raise Stop(said, Exit.WRONG_INPUT)
+
+
+def _variable(name: str) -> str:
+    if not os.environ.get(name):
+        said = f"the variable {name} is not set or empty: export the key in it"
+        raise Stop(f"--api-key-env: {said}", Exit.WRONG_INPUT)
+    return name
+
+
+def _wrong(problem: ValidationError) -> Stop:
+    first = problem.errors(include_url=False)[0]
+    said = str(first["msg"]).replace(_IN_FILE, "name its variable with --api-key-env")
+    flag = _FLAGS.get(str(first["loc"][0]) if first["loc"] else "", "")
+    return Stop(f"{flag}: {in_flags(said)}" if flag else in_flags(said), Exit.WRONG_INPUT)

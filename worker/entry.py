@@ -1,0 +1,39 @@
+"""Where the program ``steady`` begins."""
+
+import os
+import sys
+from contextlib import suppress
+
+from worker.commands.exits import Exit
+
+
+def main() -> None:
+    """Run a command, and end the process ourselves.
+
+    The interpreter's own exit is now and then aborted by threads of the Temporal SDK that still run
+    (SIGABRT, sdk-python#300), and with it the exit code, on which scripts depend.
+    """
+    code: object = Exit.DONE
+    try:
+        _run(sys.argv[1:])
+    except SystemExit as end:
+        code = end.code
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _run(arguments: list[str]) -> None:
+    """A health check starts anew every time, so it loads the one command that it is."""
+    if arguments[:1] == ["check"]:
+        from worker.commands.check import check  # noqa: PLC0415
+        from worker.group import new_app  # noqa: PLC0415
+
+        alone = new_app()
+        alone.command("check")(check)
+        alone()
+    else:
+        from worker.cli import app  # noqa: PLC0415
+
+        app()
