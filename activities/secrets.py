@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from fleet.config import SecretRef
+from fleet.sources import SecretRef
 
 _LARGEST = 16 * 1024
 

@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from fleet.durations import Duration, parse, show, within
-from fleet.gpus import DEFAULT_STATES, DEFAULT_XIDS, GpuState
+from fleet.gpu_faults import DEFAULT_STATES, DEFAULT_XIDS, GpuState
 from fleet.refusal import Refusal, raise_all, refusal
 from fleet.verdicts import Verdict
 

@@ -7,6 +7,7 @@ from pydantic import AwareDatetime, Field
 
 from fleet.contracts.names import Message, ServerRequest
 from fleet.durations import Duration
+from fleet.gpu_faults import Remedy
 
 
 class HostStatus(StrEnum):
@@ -145,16 +146,6 @@ class HostErrorType(StrEnum):
 class EvidenceRequest(Message):
     server: str
     incident: str
-
-
-class Remedy(StrEnum):
-    """What helps where a restart of the process can't."""
-
-    RESET = "reset the GPU"
-    REBOOT = "reboot the host"
-    DRIVER = "load the driver anew, or reboot the host"
-    HARDWARE = "look at the hardware"
-    PERSON = "a person decides"
 
 
 class GpuFault(Message):

@@ -15,8 +15,9 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.host import HostActivities
 from fleet.actions import CommandRestart, Host, Restart, SystemdRestart
-from fleet.contracts.host import Evidence, HostStatus, Remedy
+from fleet.contracts.host import Evidence, HostStatus
 from fleet.engine_sources import Source
+from fleet.gpu_faults import Remedy
 from fleet.sources import SecretRef, StatusSource
 from tests.parts import gpu_words as said
 from tests.parts import sshd as sshd_part

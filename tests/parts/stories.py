@@ -16,7 +16,7 @@ from activities.guards import GuardActivities
 from fleet.config import ComposeRestart, DockerRestart
 from fleet.contracts.fleet import Pause
 from fleet.contracts.guard import GuardInput, HostGuardInput, Take
-from fleet.contracts.host import Effect, GpuFault, GpuHolder, HostStatus, Remedy
+from fleet.contracts.host import Effect, GpuFault, GpuHolder, HostStatus
 from fleet.contracts.names import (
     HOST_GUARD,
     REMEDIATION,
@@ -32,6 +32,7 @@ from fleet.contracts.remediation import (
     RemediationSignal,
     RemediationStatus,
 )
+from fleet.gpu_faults import Remedy
 from fleet.gpu_memory import GpuMemory
 from fleet.policy import HostBudget, Mode, Policy, RollingBudget
 from fleet.readings import WorkState

@@ -14,7 +14,7 @@ from fleet.config import Fleet, FleetSection
 from fleet.contracts.drill import DrillOutcome, DrillPhase
 from fleet.contracts.remediation import Outcome, Phase, RemediationSignal
 from fleet.drill_text import MEANING as MEANING_OF_DRILL
-from fleet.gpus import DEFAULT_STATES, STATES, XIDS
+from fleet.gpu_faults import DEFAULT_STATES, STATES, XIDS
 from fleet.judge import find
 from fleet.policy import HostBudget, Policy, RollingBudget
 from fleet.recording import MOST_LOOKS

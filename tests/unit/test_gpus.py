@@ -7,16 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.contracts.host import GpuFault, Remedy
-from fleet.gpus import (
-    DEFAULT_STATES,
-    DEFAULT_XIDS,
-    MOST_FAULTS,
-    GpuState,
-    Scope,
-    in_words,
-    incurable,
-)
+from fleet.contracts.host import GpuFault
+from fleet.gpu_faults import DEFAULT_STATES, DEFAULT_XIDS, GpuState, Remedy
+from fleet.gpus import MOST_FAULTS, Scope, in_words, incurable
 from fleet.kernel_log import MOST_LINES, address, has_times, telling, xids
 from fleet.nvidia_smi import Smi, read
 from fleet.policy import Policy

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from fleet.contracts.alerts import Severity
-from fleet.contracts.host import Effect, GpuFault, Remedy
+from fleet.contracts.host import Effect, GpuFault
 from fleet.contracts.remediation import Moment, Outcome, Phase
+from fleet.gpu_faults import Remedy
 from fleet.verdicts import Verdict
 from worker.deeds import Booked, Commanded, Saved
 from worker.incident import Story, moment_of, named

@@ -7,8 +7,9 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from fleet.contracts.guard import Hold
-from fleet.contracts.host import GpuFault, Remedy
+from fleet.contracts.host import GpuFault
 from fleet.contracts.remediation import Outcome, RemediationSignal
+from fleet.gpu_faults import Remedy
 from fleet.policy import Mode, Policy
 from fleet.verdicts import Verdict
 from tests.parts.entered import entered, guard_of
