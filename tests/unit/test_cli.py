@@ -23,7 +23,7 @@ from worker.snapshot import ServerView
 COMMANDS = (
     *("up", "worker", "demo", "validate", "apply", "status", "incidents", "cancel", "snooze"),
     *("approve", "restart", "pause", "resume", "audit", "ssh-scan", "init", "drill", "storm"),
-    "replay",
+    *("replay", "check"),
 )
 
 

@@ -14,6 +14,7 @@ from fleet.config import Fleet, FleetSection
 from fleet.contracts.drill import DrillOutcome, DrillPhase
 from fleet.contracts.remediation import Outcome, Phase, RemediationSignal
 from fleet.drill_text import MEANING as MEANING_OF_DRILL
+from fleet.engines.reading import EngineReading, EngineState
 from fleet.gpu_faults import DEFAULT_STATES, STATES, XIDS
 from fleet.judge import find
 from fleet.policy import HostBudget, Policy, RollingBudget
@@ -24,6 +25,7 @@ from fleet.reminders import MOST, due
 from fleet.sources import RedisSource
 from fleet.verdicts import GIVEN_BY, OWNERS, Verdict
 from fleet.whatif import KEYS, SHORT
+from worker.check_report import Report, exit_of
 from worker.cli import app
 from worker.commands.exits import MEANING as MEANING_OF_EXIT
 from worker.embedded import embedded_valkey
@@ -31,6 +33,7 @@ from worker.embedded import embedded_valkey
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 REPLAY = (ROOT / "docs" / "replay.md").read_text()
+CHECK = (ROOT / "docs" / "check.md").read_text()
 INCIDENT = (ROOT / "docs" / "incident.md").read_text()
 DRILL = (ROOT / "docs" / "drill.md").read_text()
 PAGES = {
@@ -38,6 +41,7 @@ PAGES = {
     "docs/actions.md": (ROOT / "docs" / "actions.md").read_text(),
     "docs/incident.md": INCIDENT,
     "docs/drill.md": DRILL,
+    "docs/check.md": CHECK,
     "docs/evidence.md": (ROOT / "docs" / "evidence.md").read_text(),
     "docs/budget.md": (ROOT / "docs" / "budget.md").read_text(),
     "docs/gateway.md": (ROOT / "docs" / "gateway.md").read_text(),
@@ -235,3 +239,21 @@ def test_the_readme_lists_every_command() -> None:
 def test_the_readme_lists_every_exit_code_with_its_meaning() -> None:
     listed = {int(names(row[0])[0]): row[1] for row in table(README, "exit codes")}
     assert listed == {int(code): meaning for code, meaning in MEANING_OF_EXIT.items()}
+
+
+def test_the_page_of_the_check_lists_every_exit_code_and_every_key() -> None:
+    rows = [(name, *row[1:]) for row in table(CHECK, "check exits") for name in names(row[0])]
+    assert sorted(rows) == sorted(
+        (
+            str(verdict),
+            str(int(exit_of(verdict, liveness=False))),
+            str(int(exit_of(verdict, liveness=True))),
+        )
+        for verdict in GIVEN_BY["engine"] | {Verdict.HEALTHY}
+    )
+    seen = EngineReading(profile="vllm", engines=(EngineState(),))
+    document = Report(Verdict.IDLE, "", seen, {}, 0, 0, 0).document()
+    rows = table(CHECK, "check json")
+    assert [names(row[0])[0] for row in rows] == list(document)
+    of_engine = next(row for row in rows if names(row[0]) == ["engines"])
+    assert names(of_engine[1]) == list(document["engines"][0])
