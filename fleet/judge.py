@@ -53,7 +53,8 @@ class Memory(BaseModel):
     that it was seen by a sweep that only looked. ``beat`` is the last heartbeat that was read.
     ``progress`` and ``process`` are digests. ``moved`` is when the progress marker last changed
     during work, and ``loading`` when the present load was first seen, by the observer's clock.
-    ``engine`` is the last sighting of an engine server, and empty for all others.
+    ``engine`` is the last sighting of an engine server, and empty for all others. It was made so
+    many seconds before ``at`` as ``ago`` says.
     ``owed`` is 1 where the verdict is for people and a pause or ``expected_off`` kept it from them.
     ``told`` is how often people heard of the present bad verdict; then nothing is owed.
     """
@@ -72,7 +73,8 @@ class Memory(BaseModel):
     moved: AwareDatetime | None = None
     loading: AwareDatetime | None = None
     owed: int = Field(default=0, ge=0, le=1)
-    engine: str | None = Field(default=None, max_length=300)
+    engine: str | None = Field(default=None, max_length=400)
+    ago: float = 0
     told: int = Field(default=0, ge=0, le=9)
 
     @model_serializer(mode="wrap")

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from fleet.durations import brief
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
-from fleet.engines.sighting import Sighting, compare
+from fleet.engines.sighting import Change, Sighting, compare
+from fleet.engines.windows import window_of
 from fleet.judge import Finding
 from fleet.policy import Policy
 from fleet.readings import Reading
@@ -38,8 +39,13 @@ def find(
     before: Sighting | None,
     policy: Policy,
     loading: datetime | None = None,
+    age: timedelta | None = None,
 ) -> Finding:
-    """Judge one reading against the last look. ``loading`` is since when it has been loading."""
+    """Judge one reading against the last look. ``loading`` is since when it has been loading.
+
+    ``age`` is how old the last look is: what stands still for less than the window of its witnesses
+    proves nothing. Without it, whoever looks has waited for long enough.
+    """
     engine = reading.engine
     if engine is None:
         return Finding(verdict=Verdict.UNREADABLE, why=reading.detail or "no engine was read")
@@ -51,7 +57,7 @@ def find(
         return Finding(verdict=_UNSEEN[engine.page], why=reading.detail or str(engine.page))
     if engine.asleep:
         return Finding(verdict=Verdict.ASLEEP, why=f"it sleeps: {engine.numbers()}")
-    return _by_answer(engine) or _by_movement(engine, before)
+    return _by_answer(engine) or _by_movement(engine, before, age)
 
 
 def _by_answer(engine: EngineReading) -> Finding | None:
@@ -61,16 +67,34 @@ def _by_answer(engine: EngineReading) -> Finding | None:
     return Finding(verdict=verdict, why=f"{in_words(engine.answer)} ({engine.numbers()})"[:300])
 
 
-def _by_movement(engine: EngineReading, before: Sighting | None) -> Finding:
+def _by_movement(engine: EngineReading, before: Sighting | None, age: timedelta | None) -> Finding:
     change = compare(engine, before)
     if change.restarted:
         return Finding(verdict=Verdict.RESTARTED, why=change.restarted)
-    if change.still:
-        return Finding(verdict=Verdict.SUSPECT, why=standing_still(change.still))
+    soon = _too_soon(engine, change, age)
+    still = tuple(each for each in change.still if each not in soon)
+    if still:
+        return Finding(verdict=Verdict.SUSPECT, why=standing_still(still))
+    if soon and age is not None:
+        why = f"no witness moved for {brief(age)}, which its page may take: {engine.numbers()}"
+        return Finding(verdict=Verdict.BUSY, why=why[:300])
     if not engine.in_flight:
         return Finding(verdict=Verdict.IDLE, why=f"no work in flight: {engine.numbers()}"[:300])
     seen = "a witness moved" if change.known else "the first look at it"
     return Finding(verdict=Verdict.BUSY, why=f"{seen}: {engine.numbers()}"[:300])
+
+
+def _too_soon(
+    engine: EngineReading, change: Change, age: timedelta | None
+) -> tuple[EngineState, ...]:
+    """Those that stand still, but not yet for as long as their witnesses may while they work."""
+    if age is None:
+        return ()
+    return tuple(
+        each
+        for each, stood in zip(engine.engines, change.stood, strict=False)
+        if stood is not None and stood + age < window_of(engine, each)
+    )
 
 
 def standing_still(engines: tuple[EngineState, ...]) -> str:

@@ -33,7 +33,7 @@ LLAMACPP = Profile(
         Witness("prompt", _series("prompt_tokens_total")),
         Witness("output", _series("tokens_predicted_total")),
     ),
-    window=timedelta(seconds=90),
+    window=timedelta(seconds=60),
     start_header="Process-Start-Time-Unix",
     marks=_PREFIXES,
 )

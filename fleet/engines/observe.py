@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from fleet.engines.judge import find
 from fleet.engines.reading import Page
-from fleet.engines.sighting import Sighting
+from fleet.engines.sighting import Sighting, seen_after
 from fleet.judge import (
     APART_INTERVALS,
     FRESH_INTERVALS,
@@ -30,8 +30,8 @@ def observe(
     gap = reading.at - before.at if before is not None else timedelta(0)
     then = before if timedelta(0) < gap <= interval * FRESH_INTERVALS else None
     loading = before.loading if before is not None else None
-    finding = find(reading, _last(then), policy, loading)
-    memory = _remembered(reading, before, finding)
+    finding = find(reading, _last(then), policy, loading, _age(reading, then))
+    memory = _remembered(reading, before, then, finding)
     if finding.verdict in GOOD:
         same = before is not None and before.verdict in GOOD
         since = before.since if same and before is not None else memory.at
@@ -52,14 +52,26 @@ def _last(memory: Memory | None) -> Sighting | None:
     return Sighting.decode(memory.engine) if memory is not None else None
 
 
-def _remembered(reading: Reading, before: Memory | None, finding: Finding) -> Memory:
+def _age(reading: Reading, memory: Memory | None) -> timedelta:
+    """How old the sighting is that the memory holds."""
+    if memory is None:
+        return timedelta(0)
+    return reading.at - memory.at + timedelta(seconds=memory.ago)
+
+
+def _remembered(
+    reading: Reading, before: Memory | None, then: Memory | None, finding: Finding
+) -> Memory:
     """What was seen; where nothing was, what was known: a page may come back as it was."""
     at = reading.at.astimezone(UTC)
     engine = reading.engine
     if engine is not None and engine.page is Page.OK:
-        return Memory(at=at, since=at, engine=Sighting.of(engine).encode())
+        sighting = seen_after(engine, _last(then), _age(reading, then))
+        return Memory(at=at, since=at, engine=sighting.encode())
     known = before.engine if before is not None else None
-    return Memory(at=at, since=at, engine=known, loading=_load_began(finding, before, at))
+    ago = round(max(timedelta(0), _age(reading, before)).total_seconds(), 3) if known else 0
+    loading = _load_began(finding, before, at)
+    return Memory(at=at, since=at, engine=known, ago=ago, loading=loading)
 
 
 def _load_began(finding: Finding, before: Memory | None, at: datetime) -> datetime | None:

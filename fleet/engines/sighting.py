@@ -1,32 +1,53 @@
 """The last look at a server's engines, in so few characters that a whole shard's fit one payload.
 
 Of what moves only a digest is kept: it is asked whether it is the same, and never by how much it
-moved. The step counter is kept as a number, since it is asked whether it fell.
+moved. What never falls while the engine runs is kept as a number, since it is asked whether it
+fell: the step counter in full, every other counter to a part in two thousand.
 """
 
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Self
 
+from fleet.engines import codes
+from fleet.engines.profiles import profile_named
 from fleet.engines.reading import EngineReading, EngineState
+from fleet.engines.windows import longest_window
 
 #: Characters of a digest: two looks that differ pass for the same once in 16 million, or once in
 #: 260,000 where a page has so many engines that longer ones would not fit.
 _WIDE, _NARROW, _MANY = 4, 3, 8
 
-_TEXT = re.compile(r"([\w-]{0,4})\.([0-9a-f]*)\.([0-9a-f]+)\.([0-9a-f]+)\.([\w-]*)", re.ASCII)
+#: Counters that are kept for each engine; of more, only their totals over the page.
+_MOST_COUNTERS = 24
+#: Characters of a counter, and of how long an engine had stood still, in ticks.
+_COUNTER, _STOOD, _TICK = 3, 2, timedelta(milliseconds=50)
+
+_TEXT = re.compile(
+    r"([\w-]{0,4})\.([0-9a-f]*)\.([0-9a-f]+)\.([0-9a-f]+)\.([\w-]*)(?:\.([\w-]*)\.([\w-]*))?",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """``busy`` has a bit for each engine that had work in flight, in the order of ``marks``."""
+    """``busy`` has a bit for each engine that had work in flight, in the order of ``marks``.
+
+    ``counters`` are what never falls, by its ``size``, in an order that follows from the profile.
+    ``stood`` is for how many ticks each engine had stood still already; empty where its page needs
+    no window.
+    """
 
     started: str
     steps: int | None
     busy: int
     marks: tuple[str, ...]
+    counters: tuple[int, ...] = ()
+    stood: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, reading: EngineReading) -> Self:
@@ -38,12 +59,15 @@ class Sighting:
             steps=max(0, int(sum(counted))) if counted else None,
             busy=sum(1 << at for at, engine in enumerate(engines) if _works(engine)),
             marks=tuple(_digest(_essence(engine))[:width] for engine in engines),
+            counters=tuple(codes.size(value) for _, value in _counted(reading)),
         )
 
     def encode(self) -> str:
         steps = f"{self.steps:x}" if self.steps is not None else ""
-        count = f"{len(self.marks):x}"
-        return f"{self.started}.{steps}.{self.busy:x}.{count}.{''.join(self.marks)}"
+        seen = f"{self.started}.{steps}.{self.busy:x}.{len(self.marks):x}.{''.join(self.marks)}"
+        counters = "".join(codes.written(each, _COUNTER) for each in self.counters)
+        stood = "".join(codes.written(each, _STOOD) for each in self.stood)
+        return f"{seen}.{counters}.{stood}" if counters or stood else seen
 
     @classmethod
     def decode(cls, text: str | None) -> Self | None:
@@ -52,14 +76,16 @@ class Sighting:
         if parts is None:
             return None
         count = int(parts[4], 16)
-        width, marks = _width(count), parts[5]
-        if len(marks) != count * width:
+        marks, counters, stood = parts[5], parts[6] or "", parts[7] or ""
+        if len(marks) != count * _width(count) or len(stood) not in (0, count * _STOOD):
             return None
         return cls(
             started=parts[1],
             steps=int(parts[2], 16) if parts[2] else None,
             busy=int(parts[3], 16),
-            marks=tuple(marks[at : at + width] for at in range(0, len(marks), width)),
+            marks=_cut(marks, _width(count)),
+            counters=tuple(codes.read(each) for each in _cut(counters, _COUNTER)),
+            stood=tuple(codes.read(each) for each in _cut(stood, _STOOD)),
         )
 
 
@@ -67,13 +93,26 @@ class Sighting:
 class Change:
     """What happened between two looks. ``still`` are the engines that had work in flight at both
     and of which no witness moved; ``moved`` those of which one did. Neither knows of the first look
-    or of one across a restart.
+    or of one across a restart. ``stood`` is how long each engine had stood still by the first of
+    the two, and none for one that does not.
     """
 
     known: bool = False
     restarted: str = ""
     moved: tuple[EngineState, ...] = ()
     still: tuple[EngineState, ...] = ()
+    stood: tuple[timedelta | None, ...] = ()
+
+
+def seen_after(now: EngineReading, before: Sighting | None, gap: timedelta) -> Sighting:
+    """What is remembered of a look, ``gap`` after the one before it."""
+    seen = Sighting.of(now)
+    stood = compare(now, before).stood
+    if not any(each is not None for each in stood) or not longest_window(now):
+        return seen
+    return replace(
+        seen, stood=tuple(0 if each is None else (each + gap) // _TICK for each in stood)
+    )
 
 
 def compare(now: EngineReading, before: Sighting | None) -> Change:
@@ -86,16 +125,46 @@ def compare(now: EngineReading, before: Sighting | None) -> Change:
         return Change()
     if seen.steps is not None and before.steps is not None and seen.steps < before.steps:
         return Change(restarted=f"its step counter fell from {before.steps} to {seen.steps}")
+    if fell := _fallen(now, seen, before):
+        return Change(restarted=f"its counter {fell} fell")
     pairs = list(zip(now.engines, seen.marks, before.marks, strict=True))
+    is_still = [
+        mark == was and _works(engine) and bool(before.busy >> at & 1)
+        for at, (engine, mark, was) in enumerate(pairs)
+    ]
+    ages = before.stood or (0,) * len(pairs)
     return Change(
         known=True,
         moved=tuple(engine for engine, mark, was in pairs if mark != was),
-        still=tuple(
-            engine
-            for at, (engine, mark, was) in enumerate(pairs)
-            if mark == was and _works(engine) and before.busy >> at & 1
-        ),
+        still=tuple(engine for engine, is_ in zip(now.engines, is_still, strict=True) if is_),
+        stood=tuple(age * _TICK if is_ else None for age, is_ in zip(ages, is_still, strict=True)),
     )
+
+
+def _fallen(now: EngineReading, seen: Sighting, before: Sighting) -> str:
+    """The first counter that is lower than it was; one that was or is not there says nothing."""
+    if len(seen.counters) != len(before.counters):
+        return ""
+    pairs = zip(_counted(now), seen.counters, before.counters, strict=True)
+    return next((name for (name, _), code, was in pairs if 0 < code < was), "")
+
+
+def _counted(reading: EngineReading) -> Iterator[tuple[str, float | None]]:
+    """What never falls, by its name in the profile, none where the page does not have it."""
+    profile, engines = profile_named(reading.profile), reading.engines
+    names = [each.name for each in profile.witnesses if each.counts]
+    if len(names) * len(engines) <= _MOST_COUNTERS:
+        for engine in engines:
+            yield from ((name, engine.witnesses.get(name)) for name in names)
+    else:
+        for name in names:
+            values = [each.witnesses[name] for each in engines if name in each.witnesses]
+            yield name, sum(values) if values else None
+    yield from ((each.name, reading.counters.get(each.name)) for each in profile.counters)
+
+
+def _cut(text: str, width: int) -> tuple[str, ...]:
+    return tuple(text[at : at + width] for at in range(0, len(text), width))
 
 
 def _works(engine: EngineState) -> bool:

@@ -1,4 +1,4 @@
-"""A vLLM server as a fake on virtual time: it steps while it works, and answers when it is asked.
+"""An engine as a fake on virtual time: it steps while it works, and answers when it is asked.
 
 What a short request comes to is decided by the same state that its page shows.
 """
@@ -26,12 +26,14 @@ from tests.parts.world import World
 
 
 class EngineWorld(World):
-    """``running`` requests are in flight. ``frozen_at`` is when its engine froze. ``stale`` says
-    that its gauges are, and ``load`` how long its port is closed after a restart.
+    """``profile`` is the engine's. ``running`` requests are in flight. ``frozen_at`` is when its
+    engine froze. ``stale`` says that its gauges are, and ``load`` how long its port is closed after
+    a restart.
     """
 
     def __init__(self, env: WorkflowEnvironment, name: str, policy: Policy) -> None:
         super().__init__(env, name, policy)
+        self.profile = "vllm"
         self.running = 2
         self.stale = False
         self.asks_fail: Came | None = None
@@ -69,7 +71,9 @@ class EngineWorld(World):
 
     def _page(self, at: datetime) -> Reading:
         if self.started_at is not None and at < self.started_at + self.load:
-            engine = EngineReading(profile="vllm", page=Page.REFUSED, restarted_at=self.started_at)
+            engine = EngineReading(
+                profile=self.profile, page=Page.REFUSED, restarted_at=self.started_at
+            )
             return Reading(
                 server=self.server,
                 at=at,
@@ -87,7 +91,7 @@ class EngineWorld(World):
         state = EngineState(
             label="0", running=self.running, steps=steps, witnesses={"step_tokens": steps}
         )
-        return EngineReading(profile="vllm", started=f"{self.generation}", engines=(state,))
+        return EngineReading(profile=self.profile, started=f"{self.generation}", engines=(state,))
 
     def _restarted(self, at: datetime) -> None:
         self.generation += 1

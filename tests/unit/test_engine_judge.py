@@ -103,7 +103,7 @@ def test_each_witness_alone_is_progress(witness: str) -> None:
         "prompt": 1,
         "kv": 0.1,
     }
-    moved: dict[str, Any] = {**calm, witness: 0.2}
+    moved: dict[str, Any] = {**calm, witness: calm[witness] + 0.1}
     assert verdicts(seen(0, engine(**calm)), seen(30, engine(**moved))) == [BUSY, BUSY]
 
 
@@ -263,6 +263,7 @@ def test_the_memory_of_an_engine_is_small_at_its_fullest(ranks: int, most: int) 
         first=at(0),
         count=19,
         owed=1,
+        ago=75.123,
         engine=Sighting.of(reading.engine).encode(),
     )
     assert len(full.model_dump_json()) <= most

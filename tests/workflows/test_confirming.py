@@ -16,6 +16,7 @@ from fleet.contracts.guard import GuardInput, Hold
 from fleet.contracts.names import SERVER_GUARD, TASK_QUEUE, ask_id, guard_id
 from fleet.contracts.remediation import Outcome, Phase, RemediationSignal
 from fleet.engines.reading import Came
+from fleet.engines.sglang import SGLANG
 from fleet.policy import Policy, RollingBudget
 from fleet.verdicts import Verdict
 from tests.parts.engine_world import EngineWorld
@@ -112,6 +113,16 @@ async def test_one_that_answers_has_stale_gauges_and_was_asked_once(world: Enter
         assert await no_incident(w)
         # Two whole waits come before the request.
         assert w.asked[0] - began >= 2 * POLICY.confirm_wait
+
+
+async def test_one_whose_page_is_written_rarely_is_watched_for_longer(world: Enter) -> None:
+    async with world() as w:
+        w.profile = SGLANG.name
+        await w.freeze(timedelta(seconds=60))
+        began = await w.now()
+        status = await w.end(await w.doubt())
+        assert (status.outcome, status.verdict) == (Outcome.RESOLVED, Verdict.STUCK)
+        assert 2 * POLICY.confirm_wait < SGLANG.window <= w.asked[0] - began
 
 
 async def test_frozen_under_load_it_is_stuck_and_restarted_once(world: Enter) -> None:

@@ -1,0 +1,100 @@
+"""How long an engine must stand still before it says anything, where its page is rarely written."""
+
+from datetime import UTC, datetime, timedelta
+
+from fleet.engines.profiles import profile_named
+from fleet.engines.reading import EngineReading, EngineState, Page
+from fleet.engines.windows import longest_window
+from fleet.judge import Memory
+from fleet.observing import observe
+from fleet.policy import Policy
+from fleet.readings import Reading
+from fleet.verdicts import Verdict
+
+T0 = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
+BUSY, SUSPECT = Verdict.BUSY, Verdict.SUSPECT
+
+Look = tuple[float, Reading]
+
+
+def look(seconds: float, *tokens: float, profile: str = "sglang", running: float = 1) -> Reading:
+    engines = tuple(
+        EngineState(label=str(n), running=running, witnesses={"step_tokens": count})
+        for n, count in enumerate(tokens)
+    )
+    return Reading(
+        server="s-1",
+        at=T0 + timedelta(seconds=seconds),
+        engine=EngineReading(profile=profile, engines=engines),
+    )
+
+
+def verdicts(*readings: Reading, every: float = 30) -> list[Verdict | None]:
+    before: Memory | None = None
+    said: list[Verdict | None] = []
+    for reading in readings:
+        memory, finding = observe(reading, before, Policy(), timedelta(seconds=every))
+        before = Memory.model_validate_json(memory.model_dump_json())
+        said.append(finding.verdict)
+    return said
+
+
+def test_two_looks_closer_than_the_window_are_no_suspicion_and_the_third_is() -> None:
+    looks = [look(30 * n, 7) for n in range(4)]
+    assert profile_named("sglang").window == timedelta(seconds=35)
+    assert verdicts(*looks) == [BUSY, BUSY, SUSPECT, SUSPECT]
+
+
+def test_without_a_window_the_second_look_is_one() -> None:
+    assert verdicts(*(look(30 * n, 7, profile="vllm") for n in range(2))) == [BUSY, SUSPECT]
+
+
+def test_looks_that_follow_each_other_fast_never_shorten_the_window() -> None:
+    looks = [look(5 * n, 7) for n in range(9)]
+    assert verdicts(*looks, every=5) == [BUSY] * 7 + [SUSPECT] * 2
+
+
+def test_what_moves_within_the_window_begins_it_anew() -> None:
+    looks = [look(0, 7), look(30, 7), look(60, 8), look(90, 8), look(120, 8)]
+    assert verdicts(*looks) == [BUSY, BUSY, BUSY, BUSY, SUSPECT]
+
+
+def test_a_rank_that_stands_still_is_seen_beside_one_that_moves() -> None:
+    looks = [look(30 * n, 7, 100 + n) for n in range(3)]
+    assert verdicts(*looks) == [BUSY, BUSY, SUSPECT]
+
+
+def test_a_rank_that_stops_later_has_a_window_of_its_own() -> None:
+    looks = [look(30 * n, 7, min(100 + n, 104)) for n in range(8)]
+    before: Memory | None = None
+    named: list[list[str]] = []
+    for reading in looks:
+        before, finding = observe(reading, before, Policy(), timedelta(seconds=30))
+        is_bad = finding.verdict is SUSPECT
+        named.append([n for n in "01" if is_bad and f"engine {n}:" in finding.why])
+    assert named[:2] == [[], []]
+    assert named[2:6] == [["0"]] * 4
+    assert named[6:] == [["0", "1"]] * 2
+
+
+def test_a_page_that_was_not_read_in_between_leaves_the_window_as_it_was() -> None:
+    gone = Reading(
+        server="s-1",
+        at=T0 + timedelta(seconds=30),
+        engine=EngineReading(profile="sglang", page=Page.SLOW),
+    )
+    assert verdicts(look(0, 7), gone, look(60, 7)) == [BUSY, Verdict.UNPROVEN, SUSPECT]
+
+
+def test_witnesses_that_move_when_a_request_ends_widen_the_window() -> None:
+    def only(*names: str) -> timedelta:
+        state = EngineState(running=1, witnesses=dict.fromkeys(names, 1.0))
+        return longest_window(EngineReading(profile="vllm", engines=(state,)))
+
+    assert only("step_tokens", "kv", "prompt", "output") == timedelta(0)
+    assert only("prompt", "output") == timedelta(seconds=60)
+
+
+def test_the_engines_that_write_rarely_have_a_window() -> None:
+    for name in ("sglang", "llamacpp"):
+        assert profile_named(name).window >= timedelta(seconds=35)
