@@ -65,7 +65,8 @@ def _states(page: Samples, profile: Profile) -> list[EngineState]:
     seen = {each.name: _values(page, profile, each.series) for each in profile.witnesses}
     # Where gauges name the engines, a witness of the whole page makes no engine more.
     keys = sorted({*running, *waiting} or {key for values in seen.values() for key in values})
-    is_open = _open(page, profile, keys, {**running, **waiting})
+    shown = {key for found in (running, waiting) for key, value in found.items() if value}
+    is_open = _open(page, profile, keys, shown)
     return [
         EngineState(
             label=label[:120],
@@ -89,9 +90,9 @@ def _with_queue(witnesses: dict[str, float], queue: float | None) -> dict[str, f
 
 
 def _open(
-    page: Samples, profile: Profile, keys: Sequence[_Key], gauges: dict[_Key, float]
+    page: Samples, profile: Profile, keys: Sequence[_Key], shown: set[_Key]
 ) -> dict[_Key, float]:
-    """What is open at the front end, of engines whose own gauges show nothing.
+    """What is open at the front end, of engines whose own gauges show nothing: not ``shown``.
 
     A count of the whole page may be any engine's, so it says something only where all show none.
     """
@@ -100,9 +101,9 @@ def _open(
         for key, value in _values(page, profile, series).items():
             found[key] = max(found.get(key, 0), value)
     whole = max((value for key, value in found.items() if key not in keys), default=0.0)
-    if any(gauges.values()):
+    if shown:
         whole = 0
-    return {key: max(found.get(key, 0), whole) for key in keys if not gauges.get(key)}
+    return {key: max(found.get(key, 0), whole) for key in keys if key not in shown}
 
 
 def _named(keys: Sequence[_Key]) -> Iterator[str]:

@@ -36,9 +36,9 @@ def profile_named(name: str) -> Profile:
 
 def recognise(page: bytes, among: tuple[Profile, ...] = ()) -> Profile | None:
     """The engine whose page this is, where one is known that writes such a page."""
-    if not among and _has(page, DYNAMO_MARKS):
-        among = DYNAMO.among
-    return next((each for each in among or _KNOWN if _has(page, each.marks)), None)
+    if not among or among == _KNOWN:
+        among = DYNAMO.among if _has(page, DYNAMO_MARKS) else _KNOWN
+    return next((each for each in among if _has(page, each.marks)), None)
 
 
 def _has(page: bytes, marks: tuple[str, ...]) -> bool:
