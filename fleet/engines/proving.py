@@ -12,6 +12,7 @@ from fleet.engines.judge import find
 from fleet.engines.proof import Proof, is_open, is_shown_alive, judge_again, proof_of
 from fleet.engines.reading import Came, EngineReading, Page
 from fleet.engines.sighting import Sighting
+from fleet.engines.windows import longest_window
 from fleet.judge import Finding
 from fleet.policy import Policy
 from fleet.readings import Reading
@@ -114,8 +115,10 @@ def confirm(known: Known, doubt: EngineReading, policy: Policy) -> Confirming:
     """From the look that aroused a doubt to what can be proved of it."""
     unanswered = doubt.answer is not None and doubt.answer.came is Came.NONE
     known.last = doubt
+    # Both waits together span what the engine's own page needs to show a movement.
+    wait = max(policy.confirm_wait, longest_window(doubt) / WAITS)
     for number in range(1, WAITS + 1):
-        yield Pause(policy.confirm_wait, number)
+        yield Pause(wait, number)
         reading = yield Look()
         refuted = _refuted(known, _seen(reading), policy, unanswered=unanswered)
         if refuted is not None:
@@ -133,7 +136,7 @@ def settle(known: Known, reading: Reading, policy: Policy) -> Settling:
     if not is_open(reading, finding, last):
         return reading, finding
     if reading.engine is not None and reading.engine.in_flight and known.proof is None:
-        yield Pause(policy.confirm_wait, 1)
+        yield Pause(max(policy.confirm_wait, longest_window(reading.engine)), 1)
         reading = _seen((yield Look()))
         finding = known.judge(reading, policy)
         if finding.verdict is not Verdict.SUSPECT:
