@@ -134,6 +134,9 @@ class Gateway(BaseModel):
     listen: Address = "127.0.0.1:8080"
     admin: Address = "127.0.0.1:9465"
     admin_token: SecretRef | None = None
+    admin_urls: tuple[BaseUrl, ...] = Field(default=(), max_length=10)
+    drain_wait: Annotated[Duration, within("0s", "10m")] = parse("30s")
+    drain_wait_hung: Annotated[Duration, within("0s", "10m")] = parse("2s")
     mirror_budget: Annotated[Size, size_within("1MiB", "64GiB")] = parse_size("64MiB")
     max_clients: int = Field(default=4096, ge=1, le=60_000, strict=True)
     max_head: Annotated[Size, size_within("1KiB", "1MiB")] = parse_size("64KiB")

@@ -11,6 +11,7 @@ from activities.alert_history import AlertHistory
 from activities.alerts import AlertActivities
 from activities.asking import AskActivities
 from activities.drill import DrillActivities
+from activities.gateway import GatewayActivities
 from activities.guards import GuardActivities
 from activities.host import HostActivities
 from activities.ledgers import GuardReader
@@ -62,6 +63,7 @@ def build_worker(
     storms = StormActivities(client, policies)
     alerts = AlertActivities(policies, AlertHistory(client))
     drills = DrillActivities(policies, client)
+    gateways = GatewayActivities()
     return Worker(
         client,
         task_queue=settings.task_queue,
@@ -105,6 +107,8 @@ def build_worker(
             ProbeActivities(policies, client).read_engines,
             alerts.plan_alert,
             alerts.deliver,
+            gateways.drain_server,
+            gateways.undrain_server,
             drills.survey_server,
             drills.freeze_server,
             drills.thaw_server,

@@ -34,6 +34,9 @@ class Case:
         self.engines = Engines(request.server, book, orders, hands)
         self.beat: datetime | None = book.incident.beat if book.incident else None
         self.stand_back: Callable[[], Awaitable[None]] = _hold_nothing
+        self.keep_drained: Callable[[datetime], Awaitable[None]] = _drain_nothing
+        #: Where the server is drained for this incident.
+        self.drained = request.carried.drained if request.carried else None
         #: The last process that the host showed, and the one that steady itself started, by name.
         self.process = self.ours = ""
         self._carried = request.carried is not None
@@ -163,6 +166,10 @@ class Case:
 
 
 async def _hold_nothing() -> None:
+    pass
+
+
+async def _drain_nothing(_: datetime) -> None:
     pass
 
 

@@ -34,7 +34,7 @@ class DrillHands(Hands):
         Raises:
             ActivityError: it can't be asked now.
         """
-        return await self._do(
+        return await self.do(
             DrillActivities.survey_server,
             SurveyRequest(
                 server=self._server,

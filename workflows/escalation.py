@@ -33,6 +33,7 @@ class Escalation:
             reads += 1
             book.enter(Phase.ESCALATED, "looks again; waits for a recovery or a person", until)
             orders.changed = False
+            await self._case.keep_drained(until)
             await self._case.sleep(until, "until the next look: has it recovered?", self._stirred)
             if orders.by_hand:
                 break
@@ -68,6 +69,7 @@ class Escalation:
                     pages=book.pages,
                     reads=reads,
                     attempts=attempts,
+                    drained=self._case.drained,
                 ),
             )
         )

@@ -33,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet.contracts.sweep import SweepRequest
     from fleet.details import many, page, plain, utc
     from fleet.durations import show
+    from fleet.routed import gateways
     from fleet.sharding import members, shard_count
 
 _RETRY = RetryPolicy(
@@ -149,6 +150,7 @@ class FleetWorkflow:
             sweep_every=fleet.fleet.sweep_every,
             machine=self._guarded(spec),
             storm=self.storm(),
+            gateways=gateways(fleet, request.server),
         )
 
     @workflow.query(name=FleetQuery.STORM)

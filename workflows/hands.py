@@ -69,7 +69,7 @@ _PATIENT = RetryPolicy(
     maximum_interval=timedelta(seconds=30),
     maximum_attempts=20,
 )
-_ONCE = RetryPolicy(maximum_attempts=1)
+ONCE = RetryPolicy(maximum_attempts=1)
 #: A restart that no worker has begun within this time was decided on old facts.
 _START_WITHIN = timedelta(seconds=30)
 
@@ -98,7 +98,7 @@ class Hands:
         self._stop = stop
 
     async def present(self) -> PresentPolicy:
-        return await self._do(
+        return await self.do(
             PolicyActivities.present_policy,
             ServerRequest(server=self._server),
             summary="ask the fleet what is in force now: mode, pause, limits",
@@ -109,13 +109,13 @@ class Hands:
         """Take a fresh reading. What could not be read is an unreadable reading, not an error."""
         asked = workflow.now()
         try:
-            return await self._do(
+            return await self.do(
                 ReadingActivities.read_server,
                 ServerRequest(server=self._server),
                 summary=f"read {self._server}: {why}",
             )
         except ActivityError as problem:
-            return unreadable(self._server, asked, f"steady could not read it: {_said(problem)}")
+            return unreadable(self._server, asked, f"steady could not read it: {said(problem)}")
 
     async def inspect(
         self, why: str, rung: int = 0, *, before_restart: bool = False, closely: bool = False
@@ -128,7 +128,7 @@ class Hands:
             HostTrouble: it can't be asked.
         """
         try:
-            return await self._do(
+            return await self.do(
                 HostActivities.inspect_host,
                 HostRequest(
                     server=self._server,
@@ -140,20 +140,20 @@ class Hands:
                 bound=timedelta(seconds=60),
             )
         except ActivityError as problem:
-            raise HostTrouble(_kind(problem), _said(problem)) from problem
+            raise HostTrouble(_kind(problem), said(problem)) from problem
 
     async def evidence(self, incident: str) -> Evidence:
         """Collect logs before they are destroyed; a failure costs nothing and blocks nothing."""
         try:
-            return await self._do(
+            return await self.do(
                 HostActivities.collect_evidence,
                 EvidenceRequest(server=self._server, incident=incident),
                 summary="save logs and state of the host before a restart destroys them",
                 bound=timedelta(seconds=90),
-                retry=_ONCE,
+                retry=ONCE,
             )
         except ActivityError as problem:
-            return Evidence(missing=[_said(problem)[:200]])
+            return Evidence(missing=[said(problem)[:200]])
 
     async def open(self, request: OpenRequest) -> OpenResult:
         return await self._book(
@@ -221,14 +221,14 @@ class Hands:
             HostTrouble: it can't be asked.
         """
         try:
-            return await self._do(
+            return await self.do(
                 HostActivities.gpu_holders,
                 request,
                 summary="ask the host who still holds the GPU memory",
                 bound=timedelta(seconds=60),
             )
         except ActivityError as problem:
-            raise HostTrouble(_kind(problem), _said(problem)) from problem
+            raise HostTrouble(_kind(problem), said(problem)) from problem
 
     async def _act(
         self,
@@ -246,7 +246,7 @@ class Hands:
                 schedule_to_start_timeout=_START_WITHIN,
                 start_to_close_timeout=bound,
                 heartbeat_timeout=_HEARTBEAT,
-                retry_policy=_ONCE,
+                retry_policy=ONCE,
                 summary=summary[:190],
             )
         except ActivityError as problem:
@@ -260,7 +260,7 @@ class Hands:
                 raise NotSent("late", "no worker took the order in time") from problem
             return RestartResult(
                 effect=Effect.UNKNOWN,
-                detail=_said(problem)[:500],
+                detail=said(problem)[:500],
                 settle_within=settle_time(step.action),
             )
 
@@ -275,7 +275,7 @@ class Hands:
             summary=summary,
         )
 
-    async def _do(
+    async def do(
         self,
         method: "Method[Asked, Answer]",
         request: Asked,
@@ -325,7 +325,7 @@ def _forget(given_up: asyncio.Task[Any]) -> None:
         given_up.exception()
 
 
-def _said(problem: ActivityError) -> str:
+def said(problem: ActivityError) -> str:
     cause = problem.cause
     if isinstance(cause, ApplicationError):
         return cause.message

@@ -28,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.confirming import Confirming
     from workflows.cure import Cure, Facts, NoEffect, Restarted
     from workflows.decide import Decide, Ended
+    from workflows.draining import Draining
     from workflows.ending import Ending
     from workflows.escalation import Escalation
     from workflows.hands import Hands, Interrupted, NotSent, expired
@@ -48,6 +49,7 @@ class Healing:
         self._case = Case(request, book, orders, hands)
         self.slots = Slots(self._case)
         self._decide = Decide(self._case)
+        self._draining = Draining(self._case)
         self._taking = Taking(self._case)
         self._evidence = Preparing(self._case)
         self._cure, self._parts = Cure(self._case), Parts(self._case)
@@ -73,6 +75,7 @@ class Healing:
             said = f"{type(problem).__name__}: {problem}"
             decision = Decision.end(Outcome.INTERNAL_ERROR, said[:300])
         await self.slots.give_back()
+        await self._draining.end(decision)
         await self._ending.close(
             decision, self._policy or Policy(), harmless=self._proved_harmless, held=self._held
         )
@@ -89,14 +92,17 @@ class Healing:
             if restarts and not self._attempts:
                 await self._not_recovered("an earlier run of this incident had restarted it")
             await self._evidence.collect()
-            decision, facts = await self._decide.recheck()
-            decision = self._evidence.unless_incurable(decision, facts)
+            decision, facts = await self._last_look()
             end = await self._follow(decision, facts, policy)
             if end is not None:
                 return end
             moved = self._case.incident.restarts > restarts or self.slots.has_waited()
             rounds = 0 if moved or decision.next is not Next.RESTART else rounds + 1
         return Decision.end(Outcome.HANDED_OVER, "the facts changed before every try to act")
+
+    async def _last_look(self) -> tuple[Decision, Facts | None]:
+        decision, facts = await self._decide.recheck()
+        return self._evidence.unless_incurable(decision, facts), facts
 
     async def _follow(
         self, decision: Decision, facts: Facts | None, policy: Policy
@@ -114,6 +120,10 @@ class Healing:
             return None
         elif facts.policy.mode is Mode.DRY_RUN and not self._orders.by_hand:
             return Decision.end(Outcome.DRY_RUN, "everything but the command was done")
+        elif await self._draining.begin(facts):
+            # What was seen is old by then, and who recovered meanwhile is not restarted.
+            decision, facts = await self._last_look()
+            return await self._follow(decision, facts, policy)
         else:
             return await self._act(facts)
         return None

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pydantic import AwareDatetime, Field
 
 from fleet.config import Alerts, Fleet, ServerSpec
+from fleet.contracts.gateway import Gateways
 from fleet.contracts.names import Message
 from fleet.durations import Duration
 from fleet.policy import Storm
@@ -106,7 +107,7 @@ class PresentPolicy(Message):
     """The answer of ``fleet`` for one server: ``spec`` is none where it is not in the fleet.
 
     ``machine`` is the one it runs on, where that has a guard. Without ``storm``, from a worker of
-    an older version, nothing holds restarts back.
+    an older version, nothing holds restarts back. ``gateways`` is where it is drained.
     """
 
     version: int
@@ -117,6 +118,7 @@ class PresentPolicy(Message):
     sweep_every: Duration | None = None
     machine: str | None = None
     storm: StormTerms | None = None
+    gateways: Gateways | None = None
 
 
 class ShardSlice(Message):

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, BaseModel, Field
 
 from fleet.contracts.names import Message
-from fleet.durations import Duration, parse, within
+from fleet.durations import Duration, within
 from fleet.policy import STRICT
 from fleet.sources import SecretRef
 
@@ -103,14 +103,14 @@ class DrainRequest(Message):
 
 
 class DrainResult(Message):
-    """``in_flight`` is what is left of all gateways; ``failed`` says in words which did not do it.
+    """``drained`` is how many gateways did it; ``failed`` says in words which did not, and why.
 
-    ``until`` is the end of the lease.
+    ``in_flight`` is what those that did it still had in flight after ``waited``.
     """
 
-    until: AwareDatetime | None = None
+    drained: int = 0
     in_flight: int = 0
-    waited: Duration = parse("0s")
+    waited: Duration = timedelta(0)
     failed: list[str] = []
 
 
@@ -118,7 +118,3 @@ class UndrainRequest(Message):
     server: str
     lease: str
     gateways: Gateways
-
-
-class UndrainResult(Message):
-    failed: list[str] = []

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from pydantic import AwareDatetime
 
+from fleet.contracts.gateway import Gateways
 from fleet.contracts.guard import Incident
 from fleet.contracts.names import Message
 from fleet.durations import Duration
@@ -17,6 +18,7 @@ class Phase(StrEnum):
     ANNOUNCING = "announcing"
     APPROVING = "waiting for approval"
     WAITING = "waiting for a slot"
+    DRAINING = "draining"
     RECHECKING = "rechecking"
     TAKING = "taking budget"
     RESTARTING = "restarting"
@@ -62,7 +64,10 @@ class Moment(Message):
 
 
 class Carried(Message):
-    """What an escalated remediation hands to its next run through continue-as-new."""
+    """What an escalated remediation hands to its next run through continue-as-new.
+
+    ``drained`` is where the server is drained for this incident.
+    """
 
     incident: Incident
     outcome: Outcome
@@ -74,6 +79,7 @@ class Carried(Message):
     pages: list[str] = []
     reads: int = 0
     attempts: int = 0
+    drained: Gateways | None = None
 
 
 class RemediationInput(Message):

@@ -68,6 +68,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._serve()
 
+    def do_PUT(self) -> None:
+        self._serve()
+
     def log_message(self, *_: Any) -> None:
         """Tests read what was received, not a log."""
 

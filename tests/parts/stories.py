@@ -15,6 +15,7 @@ from temporalio.worker import Worker
 from activities.guards import GuardActivities
 from fleet.config import ComposeRestart, DockerRestart
 from fleet.contracts.fleet import Pause
+from fleet.contracts.gateway import Gateways
 from fleet.contracts.guard import GuardInput, HostGuardInput, Take
 from fleet.contracts.host import Effect, GpuFault, GpuHolder, HostStatus
 from fleet.contracts.names import (
@@ -36,6 +37,7 @@ from fleet.gpu_faults import Remedy
 from fleet.gpu_memory import GpuMemory
 from fleet.policy import HostBudget, Mode, Policy, RollingBudget
 from fleet.readings import WorkState
+from fleet.sources import SecretRef
 from fleet.verdicts import Verdict
 from tests.parts.people import People
 from tests.parts.world import World
@@ -56,6 +58,9 @@ QUICK: dict[str, Any] = {
     "escalated_reads": (SECOND,),
 }
 _WITHIN = 200
+_GATEWAYS = Gateways(
+    urls=["http://gw:9465"], token=SecretRef(env="TOKEN"), wait=SECOND, wait_hung=SECOND
+)
 
 
 class Scene(World):
@@ -248,6 +253,24 @@ async def _(s: Scene) -> None:
     await s.report()
 
 
+@story(Outcome.RESOLVED, "drained")
+async def _(s: Scene) -> None:
+    s.gateways = _GATEWAYS
+    await s.report()
+
+
+@story(Outcome.RESOLVED, "with_a_gateway_that_is_down")
+async def _(s: Scene) -> None:
+    s.gateways, s.gateway_is_down = _GATEWAYS, True
+    await s.report()
+
+
+@story(Outcome.RESTART_FAILED, "drained")
+async def _(s: Scene) -> None:
+    s.gateways, s.effect = _GATEWAYS, Effect.FAILED
+    await s.report()
+
+
 @story(Outcome.RESOLVED, "settled_by_the_host")
 async def _(s: Scene) -> None:
     s.effect = Effect.UNKNOWN
@@ -437,6 +460,13 @@ async def escalate(s: Scene) -> WorkflowHandle[Any, RemediationStatus]:
 
 @story(Outcome.ESCALATED)
 async def _(s: Scene) -> None:
+    await escalate(s)
+    s.frozen_at = None
+
+
+@story(Outcome.ESCALATED, "drained")
+async def _(s: Scene) -> None:
+    s.gateways = _GATEWAYS
     await escalate(s)
     s.frozen_at = None
 

@@ -19,6 +19,7 @@ from temporalio.testing import WorkflowEnvironment
 from fleet.config import DockerRestart, Drill, Host, RedisSource, Restart, ServerSpec
 from fleet.contracts.alerts import AlertMessage, Severity
 from fleet.contracts.fleet import Pause, PresentPolicy, StormTerms
+from fleet.contracts.gateway import DrainRequest, DrainResult, Gateways, UndrainRequest
 from fleet.contracts.host import (
     Effect,
     Evidence,
@@ -94,6 +95,12 @@ class World:
         self.faults: list[GpuFault] = []
         self.told: list[AlertMessage] = []
         self.raised: list[str] = []
+        #: Where it is set, a gateway routes to the server; ``leases`` are by ID, with their spans.
+        self.gateways: Gateways | None = None
+        self.gateway_is_down = False
+        self.drains: list[DrainRequest] = []
+        self.leases: dict[str, timedelta] = {}
+        self.in_flight = 0
         self.hooks: dict[str, list[Hook]] = {}
 
     # --- what the test says -----------------------------------------------------------------------
@@ -262,6 +269,7 @@ class World:
             sweep_every=MINUTE / 2 if self.drill is not None else None,
             machine=self.machine,
             storm=self.storm,
+            gateways=self.gateways,
         )
 
     @activity.defn
@@ -344,6 +352,22 @@ class World:
         held = [] if self.freed else [one for one in self.holders if one.pid in request.pids]
         return GpuReport(holders=held)
 
+    @activity.defn
+    async def drain_server(self, request: DrainRequest) -> DrainResult:
+        await self._answer("drain_server")
+        self.drains.append(request)
+        if self.gateway_is_down:
+            return DrainResult(failed=["the gateway at gw:1: connection refused"])
+        self.leases[request.lease] = request.lasting
+        return DrainResult(drained=1, in_flight=self.in_flight, waited=request.wait)
+
+    @activity.defn
+    async def undrain_server(self, request: UndrainRequest) -> None:
+        await self._answer("undrain_server")
+        if self.gateway_is_down:
+            raise ApplicationError("the gateway at gw:1: connection refused")
+        self.leases.pop(request.lease, None)
+
     def _reach(self) -> None:
         if self.unreachable:
             raise ApplicationError(
@@ -370,4 +394,6 @@ class World:
             self.stop_server,
             self.start_server,
             self.gpu_holders,
+            self.drain_server,
+            self.undrain_server,
         ]

@@ -1,0 +1,162 @@
+"""Orders to gateways: take a server out of rotation for a restart, and put it back."""
+
+import asyncio
+import time
+from datetime import timedelta
+from urllib.parse import quote, urlsplit
+
+import httpx
+from pydantic import ValidationError
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.answers import LARGEST_RECORD
+from activities.pulse import pulse
+from activities.secrets import SecretError, resolve
+from activities.web import new_client, why
+from fleet.contracts.gateway import (
+    BackendState,
+    DrainRequest,
+    DrainResult,
+    Gateways,
+    UndrainRequest,
+)
+from fleet.durations import show
+
+#: For one order, its connection included: a gateway answers within milliseconds.
+_WITHIN = 5.0
+_LOOK_EVERY = 0.5
+NOT_UNDRAINED = "NotUndrained"
+_MEANING = {
+    401: "its admin_token is another",
+    403: "its fleet file has no admin_token",
+    404: "it does not know this server: is its fleet file an older one?",
+    409: "the server has too many leases there",
+    503: "it did not take the order in time",
+    507: "it can't keep what is set",
+}
+
+
+class _Failed(Exception):
+    """The gateway did not do it. The text names it and says why, and has no secret in it."""
+
+
+class GatewayActivities:
+    @activity.defn
+    async def drain_server(self, request: DrainRequest) -> DrainResult:
+        """Drain a server in all of its gateways, side by side; then wait, within its bound, until
+        it has nothing in flight. What fails is in the result: it holds nothing up.
+        """
+        async with pulse(), new_client(trust_env=False) as client:
+            try:
+                orders = _orders(client, request.gateways, request.server)
+            except SecretError as problem:
+                return DrainResult(failed=[f"gateway.admin_token: {problem}"])
+            found = await asyncio.gather(*(each.drain(request) for each in orders))
+            failed = [each for each in found if each]
+            took = [each for each, said in zip(orders, found, strict=True) if not said]
+            began = time.monotonic()
+            left = await _emptied(took, request.wait) if took else 0
+            waited = timedelta(seconds=time.monotonic() - began)
+            return DrainResult(drained=len(took), in_flight=left, waited=waited, failed=failed)
+
+    @activity.defn
+    async def undrain_server(self, request: UndrainRequest) -> None:
+        """Release the lease in all gateways.
+
+        Raises:
+            ApplicationError: type ``NotUndrained``; one of them did not do it.
+        """
+        async with pulse(), new_client(trust_env=False) as client:
+            try:
+                orders = _orders(client, request.gateways, request.server)
+            except SecretError as problem:
+                raise ApplicationError(
+                    f"gateway.admin_token: {problem}", type=NOT_UNDRAINED
+                ) from None
+            found = await asyncio.gather(*(each.undrain(request.lease) for each in orders))
+            failed = [each for each in found if each]
+            if failed:
+                raise ApplicationError("; ".join(failed), type=NOT_UNDRAINED)
+
+
+class _Orders:
+    """What one gateway is told about one server."""
+
+    def __init__(self, client: httpx.AsyncClient, base: str, token: str, server: str) -> None:
+        self._client, self._token = client, token
+        self._url = f"{base}/backends/{quote(server, safe='')}"
+        self._name = f"the gateway at {urlsplit(base).netloc}"
+
+    async def drain(self, request: DrainRequest) -> str:
+        """Why it could not be drained; empty where it was."""
+        terms = {"holder": "steady", "for": show(request.lasting), "why": request.why[:300]}
+        try:
+            await self._ask("PUT", self._lease(request.lease), terms)
+        except _Failed as problem:
+            return str(problem)
+        return ""
+
+    async def undrain(self, lease: str) -> str:
+        """Why it could not be undrained; empty where it was."""
+        try:
+            await self._ask("DELETE", self._lease(lease))
+        except _Failed as problem:
+            return str(problem)
+        return ""
+
+    async def in_flight(self) -> int | None:
+        """What it has in flight now; none where that can't be read."""
+        try:
+            return BackendState.model_validate_json(await self._ask("GET", self._url)).in_flight
+        except (_Failed, ValidationError):
+            return None
+
+    def _lease(self, lease: str) -> str:
+        return f"{self._url}/leases/{quote(lease, safe='@:')}"
+
+    async def _ask(self, method: str, url: str, body: dict[str, str] | None = None) -> bytes:
+        headers = {"Authorization": f"Bearer {self._token}", "Accept-Encoding": "identity"}
+        try:
+            async with (
+                asyncio.timeout(_WITHIN),
+                self._client.stream(method, url, json=body, headers=headers) as answer,
+            ):
+                said = await _bounded(answer)
+        except (httpx.HTTPError, httpx.InvalidURL) as problem:
+            raise _Failed(f"{self._name}: {why(problem)}") from None
+        except TimeoutError:
+            raise _Failed(f"{self._name}: no answer within {_WITHIN:.0f} s") from None
+        except UnicodeEncodeError:
+            raise _Failed(f"{self._name}: the token has characters that HTTP can't send") from None
+        if answer.status_code != httpx.codes.OK:
+            meaning = _MEANING.get(answer.status_code, "is it a gateway of steady?")
+            raise _Failed(f"{self._name} answers {answer.status_code}: {meaning}")
+        return said
+
+
+def _orders(client: httpx.AsyncClient, where: Gateways, server: str) -> list[_Orders]:
+    token = resolve(where.token)
+    return [_Orders(client, url, token, server) for url in where.urls]
+
+
+async def _emptied(orders: list[_Orders], within: timedelta) -> int:
+    """Wait until nothing is in flight; what is left at the end. What can't be read is not waited
+    for.
+    """
+    end = time.monotonic() + within.total_seconds()
+    while True:
+        counts = await asyncio.gather(*(each.in_flight() for each in orders))
+        left = sum(count or 0 for count in counts)
+        if left == 0 or time.monotonic() >= end:
+            return left
+        await asyncio.sleep(min(_LOOK_EVERY, max(end - time.monotonic(), 0.01)))
+
+
+async def _bounded(answer: httpx.Response) -> bytes:
+    body = bytearray()
+    async for chunk in answer.aiter_raw():
+        body += chunk
+        if len(body) > LARGEST_RECORD:
+            return b""
+    return bytes(body)

@@ -1,0 +1,145 @@
+"""Out of rotation for a restart: the gateways that route to the server send it nothing more.
+
+A gateway that is down holds nothing up. What steady drained ends with the incident, or by itself.
+"""
+
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.gateway import GatewayActivities
+    from fleet.contracts.gateway import DrainRequest, DrainResult, Gateways, UndrainRequest
+    from fleet.contracts.remediation import Phase
+    from fleet.durations import brief
+    from fleet.remediation import Decision
+    from fleet.routed import LONGEST, lasting, restart_takes, stays_drained, wait
+    from workflows.case import Case
+    from workflows.cure import Facts
+    from workflows.hands import ONCE, said
+
+#: What the activity takes beside its wait.
+_BESIDE = timedelta(seconds=30)
+#: Where no gateway did it, it is not asked again for the same act.
+_NOT_AGAIN_FOR = timedelta(minutes=5)
+#: Beyond the next look at a server for which nothing is left to do.
+_SPARE = timedelta(minutes=10)
+#: After an end without a recovery: until the next try, or a person.
+_AFTERWARDS = timedelta(minutes=15)
+_UNDRAIN = RetryPolicy(
+    initial_interval=timedelta(seconds=1),
+    maximum_interval=timedelta(seconds=10),
+    maximum_attempts=4,
+)
+
+
+class Draining:
+    """Its lease has the name of the incident, so that a later run of it renews the same."""
+
+    def __init__(self, case: Case) -> None:
+        self._case, self._book = case, case.book
+        self._until: datetime | None = None
+        self._not_before: datetime | None = None
+        self._noted: list[str] = []
+        case.keep_drained = self.keep
+
+    async def begin(self, facts: Facts) -> bool:
+        """Drain the server for a restart. Whether time was spent on it: then the facts are old."""
+        where, now = facts.present.gateways, workflow.now()
+        if where is None or (self._not_before is not None and now < self._not_before):
+            return False
+        if self._until is not None and self._until - now > restart_takes(facts.step):
+            return False
+        patience = wait(where, self._book.verdict)
+        self._book.enter(
+            Phase.DRAINING, "the gateway sends it nothing more", now + patience + _BESIDE
+        )
+        await self._drain(where, lasting(facts.step, facts.policy), patience)
+        if self._until is None:
+            self._not_before = workflow.now() + _NOT_AGAIN_FOR
+        return True
+
+    async def keep(self, until: datetime) -> None:
+        """Let a server that is drained stay so until it is looked at again."""
+        if self._case.drained is not None:
+            left = min(until - workflow.now() + _SPARE, LONGEST)
+            await self._drain(self._case.drained, left, timedelta(0))
+
+    async def end(self, decision: Decision) -> None:
+        """Send to it again; what is as bad as it was stays drained for a little longer."""
+        where = self._case.drained
+        if where is None:
+            return
+        if stays_drained(decision):
+            await self._shorten(where)
+            return
+        request = UndrainRequest(
+            server=self._case.server, lease=self._case.incident.id, gateways=where
+        )
+        try:
+            await workflow.execute_activity_method(
+                GatewayActivities.undrain_server,
+                request,
+                start_to_close_timeout=_BESIDE,
+                retry_policy=_UNDRAIN if self._until is not None else ONCE,
+                summary="the gateway sends to it again",
+            )
+        except ActivityError as problem:
+            ends = f", at {self._until:%H:%M:%S} UTC" if self._until is not None else ""
+            self._book.note(f"not undrained, it ends by itself{ends}: {said(problem)}")
+            return
+        self._case.drained = None
+        self._book.note("undrained: the gateway sends to it again")
+
+    async def _shorten(self, where: Gateways) -> None:
+        asked, request = workflow.now(), self._request(where, _AFTERWARDS, timedelta(0))
+        try:
+            result = await workflow.execute_activity_method(
+                GatewayActivities.drain_server,
+                request,
+                start_to_close_timeout=_BESIDE,
+                retry_policy=ONCE,
+                summary="the gateway sends to it again soon",
+            )
+        except ActivityError as problem:
+            result = DrainResult(failed=[said(problem)])
+        self._tell(result, asked + _AFTERWARDS)
+
+    async def _drain(self, where: Gateways, span: timedelta, patience: timedelta) -> None:
+        # Before it is asked: one that was given up may have been done.
+        self._case.drained, asked = where, workflow.now()
+        try:
+            result = await self._case.hands.do(
+                GatewayActivities.drain_server,
+                self._request(where, span, patience),
+                summary=f"the gateway sends nothing more to {self._case.server}",
+                bound=patience + _BESIDE,
+                retry=ONCE,
+            )
+        except ActivityError as problem:
+            result = DrainResult(failed=[said(problem)])
+        self._tell(result, asked + span)
+
+    def _request(self, where: Gateways, span: timedelta, patience: timedelta) -> DrainRequest:
+        return DrainRequest(
+            server=self._case.server,
+            lease=self._case.incident.id,
+            why=f"{self._book.verdict or 'a restart by hand'}: {workflow.info().workflow_id}",
+            lasting=span,
+            wait=patience,
+            gateways=where,
+        )
+
+    def _tell(self, result: DrainResult, until: datetime) -> None:
+        """Note what came of it; a renewal that went like the last one is no event."""
+        lines = [f"not drained: {each}" for each in result.failed]
+        if result.drained:
+            self._until = until
+            left = f", {result.in_flight} in flight after {brief(result.waited)}"
+            lines.append(f"drained: the gateway sends it nothing more{left}")
+        if lines != self._noted:
+            self._noted = lines
+            for line in lines:
+                self._book.note(line)
