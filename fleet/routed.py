@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from fleet.addresses import host_and_port
-from fleet.config import Fleet
+from fleet.config import Fleet, Gateway
 from fleet.contracts.gateway import Gateways
 from fleet.contracts.remediation import Outcome
 from fleet.ladder import Step
@@ -42,11 +42,16 @@ def gateways(fleet: Fleet, server: str) -> Gateways | None:
     if not any(server in endpoint.backends for endpoint in fleet.endpoints.values()):
         return None
     return Gateways(
-        urls=list(settings.admin_urls) or [_url(settings.admin)],
+        urls=admin_urls(settings),
         token=settings.admin_token,
         wait=settings.drain_wait,
         wait_hung=settings.drain_wait_hung,
     )
+
+
+def admin_urls(settings: Gateway) -> list[str]:
+    """Where the gateways of a fleet file take orders."""
+    return list(settings.admin_urls) or [_url(settings.admin)]
 
 
 def wait(where: Gateways, verdict: Verdict | None) -> timedelta:

@@ -6,6 +6,7 @@ from worker.commands import (
     budget,
     check,
     drill,
+    gateway,
     incident,
     incidents,
     init,
@@ -29,7 +30,7 @@ _RUN, _FLEET, _LOOK, _ACT = "Run", "The fleet file", "Look", "Say a word"
 
 app.command("up", rich_help_panel=_RUN)(serve.up)
 app.command("worker", rich_help_panel=_RUN)(serve.worker)
-app.command("gateway", rich_help_panel=_RUN)(serve.gateway)
+app.add_typer(gateway.app, name="gateway", rich_help_panel=_RUN)
 app.command("demo", rich_help_panel=_RUN)(serve.demo)
 app.command("init", rich_help_panel=_FLEET)(init.init)
 app.command("validate", rich_help_panel=_FLEET)(validate.validate)

@@ -23,8 +23,10 @@ from worker.snapshot import ServerView
 COMMANDS = (
     *("up", "worker", "demo", "validate", "apply", "status", "incidents", "cancel", "snooze"),
     *("approve", "restart", "pause", "resume", "audit", "ssh-scan", "init", "drill", "storm"),
-    *("replay", "check"),
+    *("replay", "check", "gateway"),
 )
+#: What runs until it is told to stop, or is a group of commands.
+WITHOUT_JSON = ("up", "worker", "gateway")
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +60,7 @@ class TestHelp:
         assert shown.exit_code == Exit.DONE
         assert len(shown.stdout.split()) > 25
 
-    @pytest.mark.parametrize("command", [each for each in COMMANDS if each not in ("up", "worker")])
+    @pytest.mark.parametrize("command", [each for each in COMMANDS if each not in WITHOUT_JSON])
     def test_of_each_command_with_json_documents_its_keys(self, command: str) -> None:
         shown = steady(command, "--help").stdout
         assert ("--json" in shown) is True

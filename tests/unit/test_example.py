@@ -148,6 +148,7 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
         "password",
         "token",
         "admin_token",
+        "admin_urls",
         "api_key",
         "metrics_url",
         "model",

@@ -1,4 +1,4 @@
-"""``steady up``, ``worker``, ``gateway`` and ``demo``: the processes."""
+"""``steady up``, ``worker`` and ``demo``: the processes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -52,23 +52,6 @@ def worker(
 
     given = {"listen": listen} if listen is not None else {}
     raise typer.Exit(run_worker(settings(**given)))
-
-
-def gateway(
-    file: Annotated[
-        Path,
-        typer.Option("--file", metavar="FILE", help="The fleet file with the endpoints."),
-    ] = Path("fleet.toml"),
-) -> None:
-    """Serve the endpoints of a fleet file, until it is told to stop.
-
-    A reverse proxy for OpenAI-compatible servers, at `listen` of [gateway]. It needs no Temporal.
-    /health and /metrics are at `admin`. Told to stop, it finishes what is in flight.
-    """
-    from worker.client import settings
-    from worker.gateway import run_gateway
-
-    raise typer.Exit(run_gateway(file, settings()))
 
 
 def demo(as_json: AsJson = False) -> None:
