@@ -103,7 +103,7 @@ async def _carried(seen: SweepReadings) -> SweepReadings:
 
 async def measure(ports: list[int]) -> dict[str, Any]:
     sweeps = Sweeps(Applied(ports))
-    runs = []
+    runs: list[dict[str, Any]] = []
     try:
         for _ in range(_SWEEPS):
             began, before = time.monotonic(), _cpu()

@@ -162,11 +162,13 @@ def _under(page: Samples, profile: Profile, series: Series, name: str) -> dict[_
 
 
 def _is_meant(labels: Labels, series: Series) -> bool:
-    return all(labels.get(label, "") in values for label, *values in series.where)
+    return not series.where or all(
+        labels.get(label, "") in values for label, *values in series.where
+    )
 
 
 def _key(labels: Labels, names: Sequence[str]) -> _Key:
-    return tuple(labels.get(name, "") for name in names)
+    return tuple([labels.get(name, "") for name in names])
 
 
 def _started(page: Samples, profile: Profile) -> str | None:

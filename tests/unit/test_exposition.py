@@ -93,7 +93,7 @@ def test_it_agrees_with_prometheus_on_openmetrics(lines: list[Line], exemplar: s
         if not each.value.startswith("-") and each.value.lower() != "nan"
     )
     text += "# EOF\n"
-    assert _ours(text.encode()) == _theirs(parse_openmetrics(text))
+    assert _ours(text.encode()) == _theirs(parse_openmetrics(text))  # type: ignore[no-untyped-call]
 
 
 @given(st.lists(_LINES, max_size=12), st.sets(st.sampled_from(_NAMES), min_size=1))
