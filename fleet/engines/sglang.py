@@ -63,6 +63,7 @@ SGLANG = Profile(
         Witness("flops", _series("estimated_flops_per_gpu_total")),
         Witness("used", _series("num_used_tokens"), counts=False),
         Witness("kv", _series("token_usage"), counts=False),
+        Witness("mamba", _series("mamba_used_tokens"), counts=False),
     ),
     started=Series(named(_PREFIXES, "engine_startup_time")),
     counters=(

@@ -5,7 +5,7 @@ has returned, as a success or a failure. So the successes move with every prefil
 step, and what was called and has not returned is in flight, also in a first prefill, where the size
 of the batch still says 0. A failure is an end of a call as well, and no progress.
 
-Nothing on the page says when the process began.
+IBM's fork calls a decode step ``next_token``. Nothing on the page says when the process began.
 """
 
 from datetime import timedelta
@@ -20,7 +20,10 @@ TGI = Profile(
         Witness(
             "prefills", Series(("tgi_batch_inference_success",), where=(("method", "prefill"),))
         ),
-        Witness("decodes", Series(("tgi_batch_inference_success",), where=(("method", "decode"),))),
+        Witness(
+            "decodes",
+            Series(("tgi_batch_inference_success",), where=(("method", "decode", "next_token"),)),
+        ),
         Witness(
             "done", Series(("tgi_request_generated_tokens_count",)), window=timedelta(minutes=2)
         ),
@@ -33,7 +36,7 @@ TGI = Profile(
     open=(
         Series(
             ("tgi_batch_inference_count",),
-            added=("method",),
+            added=("method", "reason"),
             less=("tgi_batch_inference_success", "tgi_batch_inference_failure"),
         ),
     ),

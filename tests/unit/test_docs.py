@@ -33,6 +33,7 @@ from worker.embedded import embedded_valkey
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 REPLAY = (ROOT / "docs" / "replay.md").read_text()
+ENGINES = (ROOT / "docs" / "engines.md").read_text()
 CHECK = (ROOT / "docs" / "check.md").read_text()
 INCIDENT = (ROOT / "docs" / "incident.md").read_text()
 DRILL = (ROOT / "docs" / "drill.md").read_text()
@@ -46,7 +47,8 @@ PAGES = {
     "docs/budget.md": (ROOT / "docs" / "budget.md").read_text(),
     "docs/gateway.md": (ROOT / "docs" / "gateway.md").read_text(),
     "docs/storms.md": (ROOT / "docs" / "storms.md").read_text(),
-    "docs/vllm.md": (ROOT / "docs" / "vllm.md").read_text(),
+    "docs/engines.md": ENGINES,
+    "docs/engines/vllm.md": (ROOT / "docs" / "engines" / "vllm.md").read_text(),
     "docs/monitoring.md": (ROOT / "docs" / "monitoring.md").read_text(),
     "docs/replay.md": REPLAY,
 }
