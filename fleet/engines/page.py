@@ -13,6 +13,8 @@ from fleet.engines.reading import MOST_ENGINES, EngineReading, EngineState, Page
 _Key = tuple[str, ...]
 
 _LONGEST_START = 40
+#: Sums of such numbers are finite still, as JSON asks for.
+_LARGEST = 1e300
 
 
 def read_page(page: bytes, profile: Profile, start: str | None = None) -> tuple[EngineReading, str]:
@@ -142,7 +144,7 @@ def _values(page: Samples, profile: Profile, series: Series | None) -> dict[_Key
         for key, value in _under(page, profile, series, name).items():
             found[key] = found.get(key, 0) - value
     return {
-        key: max(value, 0) if series.less else value
+        key: max(0 if series.less else -_LARGEST, min(value, _LARGEST))
         for key, value in found.items()
         if math.isfinite(value)
     }

@@ -79,7 +79,7 @@ class EngineState(BaseModel):
         if self.open:
             parts.append(f"{self.open:g} open at its front end")
         if self.steps is not None:
-            parts.append(f"step {self.steps:.0f}")
+            parts.append(f"step {self.steps:.15g}")
         if (kv := self.witnesses.get("kv")) is not None:
             parts.append(f"KV cache {kv:.2%}")
         return ", ".join(parts)

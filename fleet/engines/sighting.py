@@ -22,6 +22,7 @@ from fleet.engines.windows import longest_window
 #: 260,000 where a page has so many engines that longer ones would not fit.
 _WIDE, _NARROW, _MANY = 4, 3, 8
 
+_MOST_STEPS = (1 << 63) - 1
 #: Counters that are kept for each engine; of more, only their totals over the page.
 _MOST_COUNTERS = 24
 #: Characters of a counter, and of how long an engine had stood still, in ticks.
@@ -56,7 +57,7 @@ class Sighting:
         counted = [engine.steps for engine in engines if engine.steps is not None]
         return cls(
             started=_digest(reading.started)[:_WIDE] if reading.started is not None else "",
-            steps=max(0, int(sum(counted))) if counted else None,
+            steps=max(0, min(int(sum(counted)), _MOST_STEPS)) if counted else None,
             busy=sum(1 << at for at, engine in enumerate(engines) if _works(engine)),
             marks=tuple(_digest(_essence(engine))[:width] for engine in engines),
             counters=tuple(codes.size(value) for _, value in _counted(reading)),
