@@ -1,13 +1,24 @@
 """An engine's own pages as the place where a server is read, and every kind of place together."""
 
-from typing import Annotated, Literal
+import json
+import re
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    JsonValue,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from fleet.durations import Duration, parse, within
+from fleet.engines.requests import RequestKind
 from fleet.policy import STRICT
-from fleet.refusal import refusal
+from fleet.refusal import Refusal, raise_all, refusal
 from fleet.sources import RedisSource, SecretRef, StatusSource, checked_url
 
 #: Paths that people copy along with an address; the source names what lies before them.
@@ -33,13 +44,49 @@ Kind = Literal[
 #: Of these there is no page of metrics at all.
 _WITHOUT_PAGE = ("ollama", "openai")
 
+#: Bytes of a request of one's own; it is to be short.
+_LARGEST_BODY = 4096
+#: The longest path that a Unix socket can have.
+_LONGEST_SOCKET = 107
+_PATH = re.compile(r"/[\w/.~:@!$&'()*+,;=%?-]*", re.ASCII)
+
+
+class CustomRequest(BaseModel):
+    """A short request of one's own, sent as it stands by POST to a path under the base URL."""
+
+    model_config = STRICT
+
+    path: str = Field(max_length=300)
+    body: dict[str, JsonValue]
+
+    @field_validator("path")
+    @classmethod
+    def _below(cls, path: str) -> str:
+        if not _PATH.fullmatch(path) or ".." in path or path.startswith("//"):
+            raise refusal("is no path under the base URL", 'write it like "/v1/score"')
+        checked_url(f"http://host{path}", ("http",), 'api_key = { env = "VARIABLE" }')
+        return path
+
+    @field_validator("body")
+    @classmethod
+    def _short(cls, body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        try:
+            size = len(json.dumps(body, allow_nan=False).encode())
+        except ValueError:
+            raise refusal("holds a number that JSON can't write", "write a finite one") from None
+        if size > _LARGEST_BODY:
+            raise refusal(f"has {size} bytes as JSON", f"keep it within {_LARGEST_BODY}")
+        return body
+
 
 class EngineSource(BaseModel):
     """An engine, by its base URL: its metrics are read, and it is asked only as a last resort.
 
-    ``metrics_url`` is where its page lies, where that is not under the base URL. ``request`` is
-    what a short request looks like. ``probe`` says whether an idle engine is asked now and then; a
-    suspicion is asked about in any case.
+    ``metrics_url`` is where its page lies, where that is not under the base URL. ``socket`` is the
+    Unix socket at which it listens, and ``ca`` a file with the certificates that vouch for its own,
+    both on the worker. ``request`` is what a short request looks like. ``probe`` says whether an
+    idle engine is asked now and then; a suspicion is asked about in any case. A ``balancer`` stands
+    for others, and is asked for its models and nothing else.
     """
 
     model_config = STRICT
@@ -47,9 +94,12 @@ class EngineSource(BaseModel):
     kind: Kind = "vllm"
     url: str
     metrics_url: str | None = None
+    socket: str | None = None
+    ca: str | None = Field(default=None, min_length=1, max_length=1000)
+    balancer: bool = Field(default=False, strict=True)
     api_key: SecretRef | None = None
     model: str | None = Field(default=None, min_length=1, max_length=300)
-    request: Literal["completion", "chat", "embedding"] = "completion"
+    request: RequestKind | CustomRequest = "completion"
     probe: bool = Field(default=True, strict=True)
     deadline: Annotated[Duration, within("100ms", "10m")] = parse("60s")
     timeout: Annotated[Duration, within("1ms", "5m")] = parse("5s")
@@ -79,6 +129,34 @@ class EngineSource(BaseModel):
             raise refusal(f"a server of kind {kind} has no metrics", "leave metrics_url out")
         return checked_url(url, ("http", "https"), 'api_key = { env = "VARIABLE" }')
 
+    @field_validator("socket")
+    @classmethod
+    def _absolute(cls, path: str | None) -> str | None:
+        if path is None:
+            return None
+        if not path.startswith("/") or "\0" in path:
+            raise refusal("is no absolute path", "write it like /run/llama.sock")
+        if len(path.encode()) > _LONGEST_SOCKET:
+            raise refusal(
+                f"is over {_LONGEST_SOCKET} bytes, which no socket's path can be", "shorten it"
+            )
+        return path
+
+    @model_validator(mode="after")
+    def _of_use(self) -> Self:
+        raise_all("EngineSource", self._useless())
+        return self
+
+    def _useless(self) -> Iterator[Refusal]:
+        if self.ca is not None and not any(
+            url.startswith("https:") for url in (self.url, self.metrics_url or "")
+        ):
+            yield Refusal(("ca",), "without https:// nothing is checked with it", "leave it out")
+        if self.metrics_url is not None and self.socket is not None:
+            yield Refusal(("metrics_url",), "is not read through a socket", "leave one of both out")
+        if self.metrics_url is not None and self.balancer:
+            yield Refusal(("metrics_url",), "a balancer's metrics are not read", "leave it out")
+
 
 #: Every place at which a server can be read.
 Source = Annotated[RedisSource | StatusSource | EngineSource, Field(discriminator="kind")]
@@ -87,7 +165,7 @@ Source = Annotated[RedisSource | StatusSource | EngineSource, Field(discriminato
 def record(source: Source) -> tuple[object, ...]:
     """What is read: where it lies, and from which part of it; the same twice is one."""
     if isinstance(source, EngineSource):
-        return _page(source.metrics_url or source.url)
+        return (*_page(source.metrics_url or source.url), source.socket)
     parts = (source.fields.state, source.fields.heartbeat)
     if isinstance(source, StatusSource):
         return (*_page(source.url), *parts)

@@ -115,6 +115,7 @@ class Thresholds(BaseModel):
 
     mode: Mode = Mode.ACT
     expected_off: bool = False
+    restart_unproven: bool = Field(default=False, strict=True)
 
     stale_after: Positive = parse("120s")
     observations: int = Field(default=2, ge=2, le=MOST_OBSERVATIONS, strict=True)

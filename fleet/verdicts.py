@@ -89,7 +89,7 @@ def _person(why: str) -> Ownership:
 OWNERS: dict[Verdict, Ownership] = {
     **dict.fromkeys(GOOD, _NOTHING_TO_DO),
     Verdict.HUNG: _restart("the heartbeat stands still while the worker says it is processing"),
-    Verdict.ERROR: _restart("the worker itself says error, and has said so for long"),
+    Verdict.ERROR: _restart("the server itself says error, and has said so for long"),
     Verdict.STUCK: _restart("work in flight, no witness of progress, no answer"),
     Verdict.UNRESPONSIVE: _restart("an idle engine twice gave no short answer, and nothing moved"),
     Verdict.SUSPECT: _restart("one bad observation is confirmed before anything happens"),
@@ -130,12 +130,14 @@ GIVEN_BY: dict[str, frozenset[Verdict]] = {
         {
             Verdict.BUSY,
             Verdict.IDLE,
+            Verdict.HEALTHY,
             Verdict.LOADING,
             Verdict.RESTARTED,
             Verdict.ASLEEP,
             Verdict.SUSPECT,
             Verdict.STUCK,
             Verdict.UNRESPONSIVE,
+            Verdict.ERROR,
             Verdict.MISSING,
             Verdict.OVERDUE,
             Verdict.DEGRADED,

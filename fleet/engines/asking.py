@@ -5,6 +5,9 @@ from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
 from fleet.engines.sighting import Change, Sighting, compare
 from fleet.readings import Reading
 
+#: Looks at which a request for one token may itself have made the engine move.
+_OWN = 1
+
 
 def whom(
     reading: Reading, request: AskRequest, *, probes: bool
@@ -14,8 +17,10 @@ def whom(
     ``probes``: whether an engine may be asked of which nothing is suspected.
     """
     engine = reading.engine
-    if engine is None or engine.page is not Page.OK or engine.asleep:
+    if engine is None or engine.page not in (Page.OK, Page.LISTED) or engine.asleep:
         return reading
+    if engine.page is Page.LISTED:
+        return (EngineState(),) if request.suspected or probes else reading
     last = Sighting.of(request.since) if request.since is not None else None
     change = compare(engine, last)
     if change.restarted:
@@ -57,14 +62,43 @@ def checked(answer: Answer, reading: Reading, before: EngineReading, engine: Eng
     return answer
 
 
-def concluded(
-    reading: Reading, before: EngineReading, engines: tuple[EngineState, ...], answer: Answer
-) -> Reading:
+class Watched:
+    """An engine, looked at again and again while it is asked.
+
+    The request itself makes an engine move: its prompt is read in one step, and for one token that
+    step is followed by the answer. So a movement seen once, without an answer, says nothing of
+    anybody's work but the request's own. One that is seen again does.
+    """
+
+    def __init__(self, before: EngineReading, engine: EngineState) -> None:
+        self._last, self._label = before, engine.label
+        self._moves = 0
+
+    def saw(self, reading: Reading) -> None:
+        engine = reading.engine
+        if engine is None or engine.page is not Page.OK:
+            return
+        change = compare(engine, Sighting.of(self._last))
+        if change.restarted:
+            self._moves += _OWN + 1
+        elif any(each.label == self._label for each in change.moved):
+            self._moves += 1
+        self._last = engine
+
+    @property
+    def others_moved(self) -> bool:
+        return self._moves > _OWN
+
+    @property
+    def may_be_own(self) -> bool:
+        return self._moves == _OWN
+
+
+def concluded(reading: Reading, watched: Watched, answer: Answer) -> Reading:
     """The last look with what the requests came to; without, where it shows no page."""
-    if reading.engine is None or reading.engine.page is not Page.OK:
+    if reading.engine is None or reading.engine.page not in (Page.OK, Page.LISTED):
         return reading
-    meant = [each for each in engines if answer.rank in ("", each.label)]
-    if answer.came is Came.NONE and any(has_moved(reading, before, each) for each in meant):
+    if answer.came is Came.NONE and watched.others_moved:
         answer = answer.model_copy(update={"came": Came.MOVED})
     return with_answer(reading, answer)
 

@@ -20,6 +20,8 @@ _UNSEEN = {
     Page.SLOW: Verdict.UNPROVEN,
     Page.FAILING: Verdict.DEGRADED,
     Page.UNREADABLE: Verdict.UNREADABLE,
+    Page.ALIVE: Verdict.HEALTHY,
+    Page.DIED: Verdict.ERROR,
 }
 
 _ANSWERED = {
@@ -31,6 +33,7 @@ _ANSWERED = {
     Came.FAILED: Verdict.DEGRADED,
     Came.REFUSED: Verdict.UNPROVEN,
     Came.ELSEWHERE: Verdict.UNPROVEN,
+    Came.DIED: Verdict.ERROR,
 }
 
 
@@ -49,22 +52,57 @@ def find(
     engine = reading.engine
     if engine is None:
         return Finding(verdict=Verdict.UNREADABLE, why=reading.detail or "no engine was read")
+    if engine.page in (Page.OK, Page.LISTED):
+        return _seen(reading, engine, policy, loading) or _by_movement(engine, before, age)
     if engine.page is Page.REFUSED:
         return _refused(reading, engine, policy)
     if engine.page is Page.UNAVAILABLE:
         return _unavailable(reading, policy, loading)
-    if engine.page is not Page.OK:
-        return Finding(verdict=_UNSEEN[engine.page], why=reading.detail or str(engine.page))
+    return Finding(verdict=_UNSEEN[engine.page], why=reading.detail or str(engine.page))
+
+
+def _seen(
+    reading: Reading, engine: EngineReading, policy: Policy, loading: datetime | None
+) -> Finding | None:
+    """What it says of itself, or has answered; none where only movement can tell."""
     if engine.asleep:
-        return Finding(verdict=Verdict.ASLEEP, why=f"it sleeps: {engine.numbers()}")
-    return _by_answer(engine) or _by_movement(engine, before, age)
+        why = f"it sleeps: {reading.detail or engine.numbers()}"
+        return Finding(verdict=Verdict.ASLEEP, why=why[:300])
+    if engine.answer is not None:
+        return _by_answer(reading, engine, engine.answer, policy, loading)
+    if engine.page is Page.LISTED:
+        return Finding(verdict=Verdict.IDLE, why=f"only an answer tells: {reading.detail}"[:300])
+    return None
 
 
-def _by_answer(engine: EngineReading) -> Finding | None:
-    if engine.answer is None:
-        return None
-    verdict = _ANSWERED[engine.answer.came]
-    return Finding(verdict=verdict, why=f"{in_words(engine.answer)} ({engine.numbers()})"[:300])
+def _by_answer(
+    reading: Reading,
+    engine: EngineReading,
+    answer: Answer,
+    policy: Policy,
+    loading: datetime | None,
+) -> Finding:
+    """Without counters an answer says more than ``idle``, and none says less than a suspicion."""
+    why = f"{in_words(answer)} ({engine.numbers() or reading.detail})"[:300]
+    if answer.came is Came.LOADING:
+        return _unavailable(reading.model_copy(update={"detail": answer.detail}), policy, loading)
+    if answer.came is Came.FAILED and _is_booting(reading, engine, policy):
+        return Finding(verdict=Verdict.LOADING, why=f"it was just started: {why}"[:300])
+    if engine.page is Page.LISTED and answer.came is Came.GIVEN:
+        return Finding(verdict=Verdict.HEALTHY, why=why)
+    if engine.page is Page.LISTED and answer.came is Came.NONE:
+        verdict = Verdict.SUSPECT if policy.restart_unproven else Verdict.UNPROVEN
+        return Finding(verdict=verdict, why=f"{why}: without counters, busy looks the same"[:300])
+    return Finding(verdict=_ANSWERED[answer.came], why=why)
+
+
+def _is_booting(reading: Reading, engine: EngineReading, policy: Policy) -> bool:
+    """Whether its page says that its process was started less than a load ago."""
+    try:
+        since = reading.at.timestamp() - float(engine.started or "")
+    except ValueError:
+        return False
+    return 0 <= since <= policy.load_limit.total_seconds()
 
 
 def _by_movement(engine: EngineReading, before: Sighting | None, age: timedelta | None) -> Finding:
@@ -134,5 +172,7 @@ def in_words(answer: Answer) -> str:
         Came.MOVED: f"a witness moved{said}",
         Came.BUSY: f"it is at work{said}",
         Came.ASLEEP: f"it is asleep or paused{said}",
+        Came.LOADING: f"it is not ready yet{said}",
+        Came.DIED: f"it says that its engine died{said}",
     }
     return words[answer.came]

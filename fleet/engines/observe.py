@@ -67,7 +67,8 @@ def _remembered(
     engine = reading.engine
     if engine is not None and engine.page is Page.OK:
         sighting = seen_after(engine, _last(then), _age(reading, then))
-        return Memory(at=at, since=at, engine=sighting.encode())
+        loading = _load_began(finding, before, at)
+        return Memory(at=at, since=at, engine=sighting.encode(), loading=loading)
     known = before.engine if before is not None else None
     ago = round(max(timedelta(0), _age(reading, before)).total_seconds(), 3) if known else 0
     loading = _load_began(finding, before, at)

@@ -20,8 +20,10 @@ def whom(seen: SweepReadings, before: SweepResult | None) -> list[AskRequest]:
 
 def _shows_nothing(reading: Reading, before: Memory | None) -> bool:
     engine = reading.engine
-    if engine is None or engine.page is not Page.OK or engine.in_flight or engine.asleep:
+    if engine is None or engine.in_flight or engine.asleep:
         return False
+    if engine.page is not Page.OK:
+        return engine.page is Page.LISTED
     last = Sighting.decode(before.engine) if before is not None else None
     return len(compare(engine, last).moved) < len(engine.engines)
 

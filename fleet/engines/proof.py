@@ -20,11 +20,19 @@ class Proof:
     labels: frozenset[str]
 
 
-def proof_of(engine: EngineReading) -> Proof | None:
-    """What an unanswered request proves: ``stuck`` with work in flight, else ``unresponsive``."""
+def proof_of(engine: EngineReading, policy: Policy) -> Proof | None:
+    """What an unanswered request proves: ``stuck`` with work in flight, else ``unresponsive``.
+
+    Without counters it proves nothing, unless the operator has said that it is to be acted on. A
+    server that says itself that its engine died is ``error``.
+    """
     answer = engine.answer
-    if answer is None or answer.came is not Came.NONE:
+    if answer is None or answer.came not in (Came.NONE, Came.DIED):
         return None
+    if answer.came is Came.DIED:
+        return Proof(Verdict.ERROR, engine, frozenset(each.label for each in engine.engines))
+    if engine.page is Page.LISTED:
+        return Proof(Verdict.UNRESPONSIVE, engine, frozenset()) if policy.restart_unproven else None
     asked = [each for each in engine.engines if answer.rank in ("", each.label)]
     verdict = Verdict.STUCK if any(each.in_flight for each in asked) else Verdict.UNRESPONSIVE
     return Proof(verdict, engine, frozenset(each.label for each in asked))
@@ -35,8 +43,10 @@ def judge_again(
 ) -> Finding:
     """Judge a look inside a remediation: against its proof, else against its last look."""
     engine = reading.engine
-    if engine is None or proof is None or engine.page is not Page.OK or engine.asleep:
+    if engine is None or proof is None or engine.asleep or engine.page is not proof.seen.page:
         return find(reading, Sighting.of(last) if last is not None else None, policy)
+    if engine.page is Page.LISTED:
+        return Finding(verdict=proof.verdict, why="it has not answered, and has no counters")
     change = compare(engine, Sighting.of(proof.seen))
     if change.restarted or not _holds(change, proof):
         return find(reading, Sighting.of(proof.seen), policy)
@@ -49,26 +59,28 @@ def judge_again(
 def _holds(change: Change, proof: Proof) -> bool:
     if not change.known or any(each.label in proof.labels for each in change.moved):
         return False
-    if proof.verdict is Verdict.UNRESPONSIVE:
+    if proof.verdict is not Verdict.STUCK:
         return True
     return any(each.label in proof.labels for each in change.still)
 
 
 def is_open(reading: Reading, finding: Finding, last: EngineReading | None) -> bool:
     """Whether a look leaves open if the engine works: nothing moved, and nothing is proved."""
-    if reading.engine is None or reading.engine.page is not Page.OK:
+    if reading.engine is None or reading.engine.page not in (Page.OK, Page.LISTED):
         return False
     if finding.verdict is Verdict.BUSY:
         return last is None
     if finding.verdict is Verdict.IDLE:
         return not is_shown_alive(reading, last)
-    return finding.verdict in (Verdict.SUSPECT, Verdict.RESTARTED, Verdict.UNRESPONSIVE)
+    return finding.verdict in (
+        *(Verdict.SUSPECT, Verdict.RESTARTED, Verdict.UNRESPONSIVE, Verdict.ERROR),
+    )
 
 
 def is_shown_alive(reading: Reading, last: EngineReading | None) -> bool:
     """Whether an engine without work in flight needs no request, since it has moved by itself."""
     engine = reading.engine
-    if engine is None or last is None:
+    if engine is None or last is None or engine.page is not Page.OK:
         return False
     change = compare(engine, Sighting.of(last))
     return change.known and len(change.moved) == len(engine.engines)

@@ -21,7 +21,8 @@ from fleet.verdicts import GOOD, Verdict
 #: So often a doubt is looked at again, a wait before each, before the engine is asked.
 WAITS = 2
 
-_PROVED = frozenset({Verdict.STUCK, Verdict.UNRESPONSIVE})
+#: What is said of an engine only after it was asked.
+_PROVED = frozenset({Verdict.STUCK, Verdict.UNRESPONSIVE, Verdict.ERROR})
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Known:
 
     def heard(self, reading: Reading, policy: Policy) -> Finding:
         """Judge the look after a request, with what the request came to."""
-        proof = proof_of(reading.engine) if reading.engine is not None else None
+        proof = proof_of(reading.engine, policy) if reading.engine is not None else None
         before = Sighting.of(self.last) if self.last is not None else None
         finding = find(reading, before, policy)
         self._keep(reading)
@@ -144,7 +145,8 @@ def settle(known: Known, reading: Reading, policy: Policy) -> Settling:
     asked = yield Ask(suspected=finding.verdict is not Verdict.IDLE)
     if asked is not None and asked.engine is not None:
         return asked, known.heard(asked, policy)
-    return (reading, finding) if finding.verdict is Verdict.UNRESPONSIVE else None
+    is_proved = finding.verdict in (Verdict.UNRESPONSIVE, Verdict.ERROR)
+    return (reading, finding) if is_proved else None
 
 
 def _seen(reading: Reading | None) -> Reading:

@@ -9,10 +9,18 @@ MOST_ENGINES = 64
 
 
 class Page(StrEnum):
-    """What became of the one GET. ``BARE`` is a page without the engine's own counters."""
+    """What became of the one GET.
+
+    ``BARE`` is a page without the engine's own counters. ``LISTED``: it has none, lists its models,
+    and may be asked. ``ALIVE`` is a load balancer that answers. ``DIED``: it says itself that its
+    engine died.
+    """
 
     OK = "ok"
     BARE = "bare"
+    LISTED = "listed"
+    ALIVE = "alive"
+    DIED = "died"
     REFUSED = "refused"
     SLOW = "slow"
     UNAVAILABLE = "unavailable"
@@ -27,6 +35,8 @@ class Came(StrEnum):
     says itself that it is full. ``ELSEWHERE``: another engine of the same server answered.
     ``NONE``: no answer within the deadline. ``FAILED``: an error of the server's own. ``REFUSED``:
     the request itself was not taken, which says nothing of the engine. ``ASLEEP``: never asked.
+    ``LOADING``: it is on its way up or down. ``DIED``: never asked, since it says itself that its
+    engine died.
     """
 
     GIVEN = "given"
@@ -37,6 +47,8 @@ class Came(StrEnum):
     FAILED = "failed"
     REFUSED = "refused"
     ASLEEP = "asleep"
+    LOADING = "loading"
+    DIED = "died"
 
 
 class Answer(BaseModel):

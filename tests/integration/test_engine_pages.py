@@ -1,6 +1,7 @@
 """A simulated vLLM over real HTTP: what its page says in every state, and what is made of it."""
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -169,8 +170,10 @@ GOOD = b'vllm:generation_tokens_total{engine="0"} 1\n'
         (said("200 OK", GOOD), Page.OK, ""),
         (said("200 OK", b"<html>hello"), Page.UNREADABLE, "HTML"),
         (said("200 OK", b"\x00\x01"), Page.UNREADABLE, "binary"),
-        (said("200 OK", b"process_start_time_seconds 1\n"), Page.BARE, "none of the counters"),
-        (said("200 OK", GOOD, "Content-Encoding: gzip"), Page.UNREADABLE, "compresses"),
+        (said("200 OK", b"process_start_time_seconds 1\n"), Page.LISTED, "none of the counters"),
+        (said("200 OK", gzip.compress(GOOD), "Content-Encoding: gzip"), Page.OK, ""),
+        (said("200 OK", GOOD, "Content-Encoding: gzip"), Page.UNREADABLE, "and is not"),
+        (said("200 OK", GOOD, "Content-Encoding: br"), Page.UNREADABLE, "packed as 'br'"),
         (said("401 Unauthorized", b"who?"), Page.UNREADABLE, "asks for source.api_key"),
         (said("404 Not Found"), Page.UNREADABLE, "is source.url the base URL"),
         (said("500 Oops", b"RuntimeError: boom\nat"), Page.FAILING, "answers 500"),
@@ -181,7 +184,7 @@ GOOD = b'vllm:generation_tokens_total{engine="0"} 1\n'
             "redirects",
         ),
         (said("307 Yes", b"", "Location: /base/metrics/"), Page.UNREADABLE, "redirects"),
-        (b"SSH-2.0-OpenSSH\r\n", Page.SLOW, "without an answer in HTTP"),
+        (b"SSH-2.0-OpenSSH\r\n", Page.SLOW, "no answer in HTTP"),
     ],
 )
 async def test_each_kind_of_answer_is_told_apart(

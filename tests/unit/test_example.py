@@ -31,6 +31,7 @@ from fleet.config import (
     SystemdRestart,
 )
 from fleet.endpoints import Backend, Candidate, Endpoint, Gateway
+from fleet.engine_sources import CustomRequest
 from fleet.gpu_memory import GpuMemory
 from fleet.policy import DailyBudget, HostBudget, Policy, RollingBudget
 from tests.parts.fleet_files import write_key
@@ -57,7 +58,8 @@ PLACES: dict[type[BaseModel], list[str]] = {
     Drill: ["servers.gpu-1.drill"],
     RedisSource: ["servers.gpu-1.source"],
     StatusSource: ["servers.gpu-2.source", "servers.gpu-1.source"],
-    EngineSource: ["servers.gpu-5.source"],
+    EngineSource: ["servers.gpu-5.source", "servers.gpu-6.source"],
+    CustomRequest: ["servers.gpu-6.source.request"],
     RecordFields: ["servers.gpu-1.source.fields"],
     StateWords: ["servers.gpu-1.source.words"],
     DockerRestart: ["servers.gpu-1.restart", *STEPS],
@@ -105,7 +107,9 @@ def commented_out() -> Iterator[tuple[str, type[BaseModel], str, object]]:
     """Place, model, key and value of each line that is commented out."""
     commented = set(re.findall(r"^#([a-z_]+) = ", EXAMPLE.read_text(), flags=re.MULTILINE))
     as_it_stands = tomllib.loads(EXAMPLE.read_text())
-    for model, (place, *_) in PLACES.items():
+    first: list[tuple[type[BaseModel], str]]
+    first = [(model, place) for model, (place, *_) in PLACES.items()]
+    for model, place in [*first, (EngineSource, PLACES[EngineSource][1])]:
         given: Any = as_it_stands
         for key in filter(None, place.split(".")):
             given = given[int(key)] if key.isdecimal() else given.get(key, {})
@@ -151,6 +155,8 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
         "admin_urls",
         "api_key",
         "metrics_url",
+        "ca",
+        "socket",
         "model",
         "cli",
         "identity",

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from fleet.contracts.engine import AskRequest
-from fleet.engines.asking import checked, concluded, whom
+from fleet.engines.asking import Watched, checked, concluded, whom
 from fleet.engines.proving import (
     WAITS,
     Ask,
@@ -99,11 +99,32 @@ def test_an_answer_from_another_engine_is_none_of_the_one_that_was_meant() -> No
     assert checked(answer, reading(_pair(2, 1)), before, before.engines[0]).came is Came.GIVEN
 
 
-def test_what_moved_by_the_last_look_was_at_work_all_the_while() -> None:
+def _unanswered(*moved: float) -> Came:
+    """What a request without an answer came to, where its engine moved so at the looks beside it."""
     before = engine()
-    last = concluded(reading(engine(moved=2)), before, before.engines, Answer(came=Came.NONE))
-    assert last.engine is not None
-    assert last.engine.answer == Answer(came=Came.MOVED)
+    watched = Watched(before, before.engines[0])
+    last = reading(before)
+    for each in moved:
+        last = reading(engine(moved=each))
+        watched.saw(last)
+    said = concluded(last, watched, Answer(came=Came.NONE))
+    assert said.engine is not None
+    assert said.engine.answer is not None
+    return said.engine.answer.came
+
+
+def test_what_moved_once_may_be_the_requests_own_step_and_what_moved_twice_is_not() -> None:
+    start = engine().engines[0].witnesses["kv"]
+    assert _unanswered(start, start) is Came.NONE
+    assert _unanswered(start, 2, 2, 2) is Came.NONE
+    assert _unanswered(2, 2, 3) is Came.MOVED
+
+
+def test_an_engine_that_is_started_anew_meanwhile_has_moved() -> None:
+    before = engine().model_copy(update={"started": "one"})
+    watched = Watched(before, before.engines[0])
+    watched.saw(reading(before.model_copy(update={"started": "another"})))
+    assert watched.others_moved
 
 
 def _pair(first: float, second: float) -> EngineReading:
