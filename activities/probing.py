@@ -42,8 +42,8 @@ class ProbeActivities:
                         return None
                     limit = min(source.timeout, longest)
                     reading = await self._pages.look(spec.name, source, limit)
-                is_ok = reading.engine is not None and reading.engine.page is Page.OK
-                return reading if is_ok else None
+                page = reading.engine.page if reading.engine is not None else None
+                return reading if page in (Page.OK, Page.LISTED) else None
 
             seen = await asyncio.gather(*(look(spec) for spec in specs))
         places: dict[Policy, int] = {}

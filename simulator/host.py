@@ -14,6 +14,7 @@ import asyncssh
 from simulator import vllm
 from simulator.docker import Answer, run_docker
 from simulator.engine import Engine, Options
+from simulator.wire import ASKED
 
 _ADDRESS = "127.0.0.1"
 _ALGORITHM = "ssh-ed25519"
@@ -71,7 +72,7 @@ async def sim_host(
 
 def _asked(log: Path) -> int:
     lines = log.read_text(errors="replace").splitlines()
-    return sum(line.startswith(vllm.ASKED) for line in lines)
+    return sum(line.startswith(ASKED) for line in lines)
 
 
 def _key(path: Path) -> asyncssh.SSHKey:

@@ -10,29 +10,24 @@ SIGUSR1: the engine freezes. SIGCONT: it thaws. SIGTERM: end. By ``POST /sim/WOR
 (answers are 429). ``GET /sim`` counts the requests by kind, and says how many came in all.
 """
 
-import argparse
 import asyncio
 import contextlib
 import json
 import os
 import signal
-import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from simulator.parent import die_with_parent
 from simulator.vllm_core import Core, Request
 from simulator.vllm_page import page
+from simulator.wire import ASKED, answer, as_json, options_of, receive, say
 
-_LARGEST_BODY = 4_000_000
 _HEAD_WITHIN = 10.0
 _CHARACTERS_A_TOKEN = 4
-
-#: How the line of the log begins that a request for tokens leaves; the log outlives a restart.
-ASKED = "asked for"
 
 _KINDS = {
     "/v1/completions": "completion",
@@ -98,7 +93,7 @@ class SimVllm:
         loop.add_signal_handler(signal.SIGTERM, ended.set)
         loop.add_signal_handler(signal.SIGUSR1, self._freeze, True)
         loop.add_signal_handler(signal.SIGCONT, self._freeze, False)
-        _say(f"loading {self._options.name} for {self._options.boot:g} s")
+        say(f"loading {self._options.name} for {self._options.boot:g} s")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), self._options.boot)
         if ended.is_set():
@@ -106,9 +101,9 @@ class SimVllm:
         self._freeze(self._options.doomed or self._cores[0].frozen)
         server = await asyncio.start_server(self._serve, "127.0.0.1", self._options.port)
         stepping = [asyncio.create_task(core.run()) for core in self._cores]
-        _say(f"ready on port {self._options.port}")
+        say(f"ready on port {self._options.port}")
         await self._ended_or_orphaned(ended)
-        _say("told to end")
+        say("told to end")
         for task in stepping:
             task.cancel()
         server.close()
@@ -122,21 +117,15 @@ class SimVllm:
         for number, core in enumerate(self._cores):
             if rank in (None, number):
                 core.frozen = frozen
-        _say("frozen" if frozen else "running")
+        say("frozen" if frozen else "running")
 
     # --- HTTP, as much of it as is needed ---------------------------------------------------------
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
             async with asyncio.timeout(_HEAD_WITHIN):
-                method, target, headers, body = await _receive(reader)
-            status, answer, kind = await self._answer(method, target, headers, body, reader)
-            writer.write(
-                f"HTTP/1.1 {status} {'OK' if status == 200 else 'Error'}\r\n"
-                f"Content-Type: {kind}\r\nContent-Length: {len(answer)}\r\n"
-                "Connection: close\r\n\r\n".encode()
-                + answer
-            )
+                method, target, headers, body = await receive(reader)
+            writer.write(answer(*await self._answer(method, target, headers, body, reader)))
             await writer.drain()
         writer.close()
 
@@ -152,10 +141,10 @@ class SimVllm:
         if url.path == "/metrics":
             return 200, self._page().encode(), "text/plain; version=0.0.4; charset=utf-8"
         if url.path == "/sim" or url.path.startswith("/sim/"):
-            return _json(200, self._control(url.path.removeprefix("/sim"), parse_qs(url.query)))
+            return as_json(200, self._control(url.path.removeprefix("/sim"), parse_qs(url.query)))
         if method == "POST" and url.path in _KINDS:
             self._state.asked[_KINDS[url.path]] += 1
-            _say(f"{ASKED} {_KINDS[url.path]}")
+            say(f"{ASKED} {_KINDS[url.path]}")
             return await self._generate(json.loads(body), headers, reader)
         return self._plain(url.path)
 
@@ -163,18 +152,18 @@ class SimVllm:
         if path == "/health":
             return 200, b"", "text/plain"
         if path == "/v1/models":
-            return _json(200, {"object": "list", "data": [{"id": self._options.model}]})
+            return as_json(200, {"object": "list", "data": [{"id": self._options.model}]})
         if path == "/is_paused":
-            return _json(200, {"is_paused": self._state.paused})
-        return _json(404, {"detail": "Not Found"})
+            return as_json(200, {"is_paused": self._state.paused})
+        return as_json(404, {"detail": "Not Found"})
 
     async def _generate(
         self, asked: dict[str, Any], headers: dict[str, str], reader: asyncio.StreamReader
     ) -> tuple[int, bytes, str]:
         if self._state.status != 200:
-            return _json(self._state.status, {"error": {"message": "CUDA error: simulated"}})
+            return as_json(self._state.status, {"error": {"message": "CUDA error: simulated"}})
         if asked.get("model") != self._options.model:
-            return _json(
+            return as_json(
                 404, {"error": {"message": f"The model {asked.get('model')!r} does not exist."}}
             )
         core = self._core(headers.get("x-data-parallel-rank"))
@@ -186,7 +175,7 @@ class SimVllm:
             core.abort(request)
             raise ConnectionAbortedError
         text = "x" * request.written
-        return _json(200, {"choices": [{"text": text, "finish_reason": "length"}]})
+        return as_json(200, {"choices": [{"text": text, "finish_reason": "length"}]})
 
     def _core(self, rank: str | None) -> Core:
         if rank is not None and rank.isdecimal() and int(rank) < len(self._cores):
@@ -230,17 +219,6 @@ class SimVllm:
         }
 
 
-async def _receive(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str], bytes]:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-    method, target, _ = head[0].split(" ", 2)
-    pairs = (line.partition(":") for line in head[1:] if line)
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    length = int(headers.get("content-length", "0"))
-    if length > _LARGEST_BODY:
-        raise ValueError
-    return method, target, headers, await reader.readexactly(length)
-
-
 async def _ended_before_client(request: Request, reader: asyncio.StreamReader) -> bool:
     """Whether the request ended before its client went away."""
     ended = asyncio.create_task(request.ended.wait())
@@ -253,32 +231,11 @@ async def _ended_before_client(request: Request, reader: asyncio.StreamReader) -
     return ended in done
 
 
-def _json(status: int, said: dict[str, Any]) -> tuple[int, bytes, str]:
-    return status, json.dumps(said).encode(), "application/json"
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
-
-
 def main() -> None:
     die_with_parent()
-    parser = argparse.ArgumentParser(prog="python -m simulator.vllm", description=__doc__)
-    for each in fields(Options):
-        if each.type is bool:
-            parser.add_argument(f"--{each.name}", action="store_true")
-        else:
-            is_needed = each.name in ("name", "port")
-            default = None if is_needed else each.default
-            parser.add_argument(
-                f"--{each.name}",
-                type=each.type,
-                required=is_needed,
-                default=default,
-            )
+    given = options_of(Options, "python -m simulator.vllm", __doc__)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(SimVllm(Options(**vars(parser.parse_args()))).run())
+        asyncio.run(SimVllm(Options(**given)).run())
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def test_an_answer_from_another_engine_is_none_of_the_one_that_was_meant() -> No
 
 
 def _unanswered(*moved: float) -> Came:
-    """What a request without an answer came to, where its engine moved so at the looks beside it."""
+    """What an unanswered request came to, where its engine moved so at the looks beside it."""
     before = engine()
     watched = Watched(before, before.engines[0])
     last = reading(before)
