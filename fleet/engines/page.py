@@ -35,7 +35,7 @@ def read_page(page: bytes, profile: Profile, start: str | None = None) -> tuple[
     if len(states) > MOST_ENGINES:
         said = f"the page tells of {len(states)} engines, more than {MOST_ENGINES}"
         return EngineReading(profile=profile.name, page=Page.UNREADABLE), said
-    started = _started(found, profile) or _short(start)
+    started = _started(found, profile) or (_short(start) if profile.start_header else None)
     if not any(state.witnesses for state in states):
         said = _of_another(page, profile)
         return EngineReading(profile=profile.name, page=Page.BARE, started=started), said

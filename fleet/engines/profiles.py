@@ -14,7 +14,7 @@ from fleet.engines.vllm import VLLM
 #: In the order in which a page is tried; the names of NIM 1.x, without a prefix, come last.
 _KNOWN = (VLLM, SGLANG, LMDEPLOY, TRTLLM, LLAMACPP, TGI, TRITON, *NIM.among[1:])
 
-ENGINE = Profile(name="engine", among=_KNOWN)
+ENGINE = Profile(name="engine", among=_KNOWN, start_header=LLAMACPP.start_header)
 OLLAMA = Profile(name="ollama", metrics=False)
 OPENAI = Profile(name="openai", metrics=False)
 
