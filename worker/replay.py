@@ -27,13 +27,18 @@ _MOST_SHARDS = 200
 
 
 class Fate(BaseModel):
-    """What would have become of a stretch: a restart, one that the budget refused, or none."""
+    """What would have become of a stretch: a restart, one that the budget refused, or none.
+
+    ``known`` is false where none was due before a real restart, and the server was well then:
+    whether it would have become so without that one is in no record.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     restarted_at: AwareDatetime | None = None
     refused_at: AwareDatetime | None = None
     said: str = "not confirmed"
+    known: bool = True
 
 
 class Stretch(BaseModel):
@@ -201,8 +206,8 @@ def _stretches(
                 verdict=pair.either.verdict,
                 first=begin,
                 ended=ended,
-                now=_fate(pair.now),
-                then=_fate(pair.then) if tried is not None else None,
+                now=_fate(pair.now, really, ended),
+                then=_fate(pair.then, really, ended) if tried is not None else None,
                 really=really,
                 by_itself=ended is not None and not really,
             )
@@ -210,7 +215,10 @@ def _stretches(
     return found
 
 
-def _fate(episode: Episode | None) -> Fate:
+def _fate(episode: Episode | None, really: Sequence[datetime], ended: datetime | None) -> Fate:
+    acts = episode is not None and (episode.restarted or episode.refused) is not None
+    if really and ended is not None and not acts:
+        return Fate(said="not known: it was really restarted before that", known=False)
     if episode is None:
         return Fate()
     return Fate(restarted_at=episode.restarted, refused_at=episode.refused, said=episode.fate())
@@ -253,6 +261,8 @@ def _count(what: str, stretches: Sequence[Stretch], fates: Sequence[Fate]) -> st
     refused = sum(fate.refused_at is not None for _, fate in both)
     said = f"{what}: {_many(len(hit), 'restart')} of {_many(len(servers), 'server')}"
     said += f", {refused} refused" if refused else ""
+    unknown = sum(not fate.known for fate in fates)
+    said += f", {unknown} not known" if unknown else ""
     needless = sum(each.by_itself for each in hit)
     return said + (f"; {needless} got well without one" if needless else "")
 

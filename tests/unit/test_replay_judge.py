@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet import recording
+from fleet.config import Fleet
 from fleet.contracts.record import Kept, Look
 from fleet.judge import FRESH_INTERVALS
 from fleet.policy import DailyBudget, Policy, RollingBudget
@@ -18,6 +19,7 @@ from fleet.recording import Record, packed, unpacked
 from fleet.replay import Episode, _Case, by_server, episodes, paired, unknowable
 from fleet.verdicts import Verdict
 from tests.unit.test_sweep import EVERY, Watch, at, busy, gone, hung
+from worker.replay import Material, replay, summary
 
 MINUTE = timedelta(minutes=1)
 WEEK = timedelta(days=7)
@@ -349,6 +351,42 @@ def test_a_record_tells_what_all_readings_would(
         for name in ("persist_hung", "persist_error", "observations", "budget")
     }
     assert record.replay(**changes) == record.in_full(**changes)
+
+
+def test_what_a_real_restart_came_before_is_not_known_rather_than_none() -> None:
+    record = Recorded()
+    record.hang(0, looks=12)
+    config = {
+        "hosts": {"box": {"address": "box", "user": "ops", "key": "/key"}},
+        "servers": {
+            "gpu-1": {
+                "source": {"kind": "redis", "key": "gpu-1"},
+                "restart": {"kind": "docker", "host": "box", "name": "gpu-1"},
+            }
+        },
+    }
+    fleet = Fleet.model_validate(config)
+
+    def tried(restarts: list[datetime], **changes: object) -> tuple[str, str]:
+        material = Material(looks=record.looks, restarts={"gpu-1": restarts})
+        policy = POLICY.model_copy(update=changes)
+        found = replay(material, fleet, at(0), lambda _: policy)
+        [stretch] = found.stretches
+        assert stretch.then is not None
+        return stretch.then.said, summary(found, "it")[1]
+
+    restarted = at(30) + 3 * MINUTE
+    later = {"persist_hung": 60 * MINUTE}
+    assert tried([], **later) == ("none: well 54m before it was due", _with_it(""))
+    unknown = ("not known: it was really restarted before that", _with_it(", 1 not known"))
+    assert tried([restarted], **later) == unknown
+    assert tried([restarted], observations=50) == unknown
+    said, counted = tried([restarted], persist_hung=MINUTE)
+    assert (said, counted) == ("restart after 1m", "with it: 1 restart of 1 server")
+
+
+def _with_it(more: str) -> str:
+    return f"with it: 0 restarts of 0 servers{more}"
 
 
 def test_rows_are_plain_json() -> None:
