@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,7 +28,7 @@ from workflows.guard import ServerGuard
 from workflows.host_guard import HostGuard
 from workflows.starts import book_starts
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 _ROOT = Path(__file__).parents[2]
 _POINTS = ("before", "after")
@@ -121,9 +122,9 @@ async def _end(server: DevServer, flow: type[Sweeping] | type[Taking], point: st
         (HOST_GUARD, HostGuardInput(machine=machine(name), founding=True), _host(name)),
     ):
         await client.start_workflow(workflow_type, start, id=id_, task_queue=queue)
-    async with flows:
+    async with flows, _doomed(server, queue, point) as victim:
         handle = await client.start_workflow(flow.__name__, name, id=name, task_queue=queue)
-        await _dies(server, queue, point)
+        assert await asyncio.wait_for(victim.wait(), 60) == -signal.SIGKILL
         guards = GuardActivities(client)
         heir: list[Callable[..., Any]] = [guards.take_budget, guards.report_starts]
         async with Worker(client, task_queue=queue, activities=heir):
@@ -139,17 +140,25 @@ def _host(name: str) -> str:
     return host_guard_id(machine(name))
 
 
-async def _dies(server: DevServer, queue: str, point: str) -> None:
+@asynccontextmanager
+async def _doomed(
+    server: DevServer, queue: str, point: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
     victim = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.parts.booking_worker", server.address, queue, point),
         cwd=_ROOT,
         env=os.environ | {"PYTHONPATH": str(_ROOT)},
+        stdout=asyncio.subprocess.PIPE,
     )
+    assert victim.stdout is not None
     try:
-        assert await asyncio.wait_for(victim.wait(), 60) == -signal.SIGKILL
+        # Before anything waits for it: a slow start would use up the time of what it is to do.
+        assert await asyncio.wait_for(victim.stdout.readline(), 120) == b"works\n"
+        yield victim
     finally:
         if victim.returncode is None:
             victim.kill()
+        await victim.wait()
 
 
 @pytest.mark.parametrize("point", _POINTS)

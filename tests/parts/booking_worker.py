@@ -45,6 +45,7 @@ async def main(address: str, queue: str, point: str) -> None:
     guards = GuardActivities(client)
     activities: list[Callable[..., Any]] = [guards.take_budget, guards.report_starts]
     async with Worker(client, task_queue=queue, activities=activities):
+        print("works", flush=True)  # noqa: T201 - whoever started it waits for this
         await asyncio.Event().wait()
 
 
