@@ -2,14 +2,16 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
+    Discriminator,
     Field,
     JsonValue,
+    Tag,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -79,6 +81,16 @@ class CustomRequest(BaseModel):
         return body
 
 
+def _sort_of_request(value: object) -> str:
+    return "custom" if isinstance(value, Mapping | CustomRequest) else "kind"
+
+
+Request = Annotated[
+    Annotated[RequestKind, Tag("kind")] | Annotated[CustomRequest, Tag("custom")],
+    Discriminator(_sort_of_request),
+]
+
+
 class EngineSource(BaseModel):
     """An engine, by its base URL: its metrics are read, and it is asked only as a last resort.
 
@@ -99,7 +111,7 @@ class EngineSource(BaseModel):
     balancer: bool = Field(default=False, strict=True)
     api_key: SecretRef | None = None
     model: str | None = Field(default=None, min_length=1, max_length=300)
-    request: RequestKind | CustomRequest = "completion"
+    request: Request = "completion"
     probe: bool = Field(default=True, strict=True)
     deadline: Annotated[Duration, within("100ms", "10m")] = parse("60s")
     timeout: Annotated[Duration, within("1ms", "5m")] = parse("5s")

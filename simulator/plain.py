@@ -14,6 +14,7 @@ import json
 import os
 import signal
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
@@ -181,8 +182,8 @@ class Plain:
         }
 
 
-_COMMON = {"/health": lambda _: {"status": "ok"}}
-_PAGES = {
+_COMMON: dict[str, Callable[[Plain], Any]] = {"/health": lambda _: {"status": "ok"}}
+_PAGES: dict[str, dict[str, Callable[[Plain], Any]]] = {
     "openai": {"/v1/models": Plain.models},
     "ollama": {
         "/v1/models": Plain.models,

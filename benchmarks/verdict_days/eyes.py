@@ -7,7 +7,7 @@ from benchmarks.verdict_days.server import Refused, Slow
 from benchmarks.verdict_days.world import World
 from fleet.contracts.engine import AskRequest
 from fleet.engine_sources import EngineSource
-from fleet.engines.asking import checked, concluded, has_moved, rank, whom, with_answer
+from fleet.engines.asking import Watched, checked, concluded, has_moved, rank, whom, with_answer
 from fleet.engines.page import read_page
 from fleet.engines.profiles import PROFILES
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
@@ -80,16 +80,20 @@ class Eyes:
         if self._server.is_paused:
             return with_answer(reading, Answer(came=Came.ASLEEP, detail="/is_paused says true"))
         yield 0.05
-        answer = Answer(came=Came.GIVEN)
-        for sent, engine in enumerate(engines, start=1):
-            answer = (yield from self._send(before, engine)).model_copy(update={"sent": sent})
+        sent = 0
+        while True:
+            engine = engines[sent]
+            sent, watched = sent + 1, Watched(before, engine)
+            answer = yield from self._send(before, engine, watched)
             reading = self.look()
+            watched.saw(reading)
             answer = checked(answer, reading, before, engine)
-            if answer.came is not Came.GIVEN:
-                break
-        return concluded(reading, before, engines, answer)
+            if answer.came is not Came.GIVEN or sent == len(engines):
+                return concluded(reading, watched, answer.model_copy(update={"sent": sent}))
 
-    def _send(self, before: EngineReading, engine: EngineState) -> Generator[float, None, Answer]:
+    def _send(
+        self, before: EngineReading, engine: EngineState, watched: Watched
+    ) -> Generator[float, None, Answer]:
         name, began = rank(before, engine), self._world.now
         self._count_if_moved(before, engine)
         try:
@@ -97,13 +101,15 @@ class Eyes:
         except Refused:
             return Answer(came=Came.FAILED, detail="connection refused", rank=name)
         process = self._server.began_at
-        while (took := self._world.now - began) < self._deadline:
+        while (took := self._world.now - began) < self._deadline * (1 + watched.may_be_own):
             yield 1.0
             if request.done_at is not None:
                 return Answer(came=Came.GIVEN, took=round(took, 2), rank=name)
             if self._server.began_at != process:
                 return Answer(came=Came.FAILED, detail="disconnected", rank=name)
-            if round(took) % _WATCH_EVERY == 0 and has_moved(self.look(), before, engine):
+            if round(took) % _WATCH_EVERY == 0:
+                watched.saw(self.look())
+            if watched.others_moved:
                 self._server.hang_up(request)
                 return Answer(came=Came.MOVED, took=round(took, 2), rank=name)
         self._server.hang_up(request)

@@ -109,7 +109,8 @@ def commented_out() -> Iterator[tuple[str, type[BaseModel], str, object]]:
     as_it_stands = tomllib.loads(EXAMPLE.read_text())
     first: list[tuple[type[BaseModel], str]]
     first = [(model, place) for model, (place, *_) in PLACES.items()]
-    for model, place in [*first, (EngineSource, PLACES[EngineSource][1])]:
+    first.append((EngineSource, PLACES[EngineSource][1]))
+    for model, place in first:
         given: Any = as_it_stands
         for key in filter(None, place.split(".")):
             given = given[int(key)] if key.isdecimal() else given.get(key, {})

@@ -514,7 +514,41 @@ ONE_TABLE: Table = {
     ),
     "a request of a kind that is not known": (
         vllm("http://rack-1:8000", ', request = "responses"'),
-        'fleet.toml: servers.gpu-1.source.request: "responses" is none of its values — choose "completion", "chat" or "embedding"',
+        'fleet.toml: servers.gpu-1.source.request: "responses" is none of its values — choose "completion", "chat", "embedding" or "rerank"',
+    ),
+    "a request of its own outside the base URL": (
+        vllm("http://rack-1:8000", ', request = { path = "http://elsewhere/", body = {} }'),
+        'fleet.toml: servers.gpu-1.source.request.path: is no path under the base URL — write it like "/v1/score"',
+    ),
+    "a request of its own that climbs out of the base URL": (
+        vllm("http://rack-1:8000", ', request = { path = "/../admin", body = {} }'),
+        'fleet.toml: servers.gpu-1.source.request.path: is no path under the base URL — write it like "/v1/score"',
+    ),
+    "a request of its own with what JSON can't write": (
+        vllm("http://rack-1:8000", ', request = { path = "/v1/score", body = { top = nan } }'),
+        "fleet.toml: servers.gpu-1.source.request.body: holds a number that JSON can't write — write a finite one",
+    ),
+    "a request of its own that is long": (
+        vllm(
+            "http://rack-1:8000",
+            f', request = {{ path = "/v1/score", body = {{ t = "{"x" * 5000}" }} }}',
+        ),
+        "fleet.toml: servers.gpu-1.source.request.body: has 5009 bytes as JSON — keep it within 4096",
+    ),
+    "a CA for a server without TLS": (
+        vllm("http://rack-1:8000", ', ca = "/etc/ca.pem"'),
+        "fleet.toml: servers.gpu-1.source.ca: without https:// nothing is checked with it — leave it out",
+    ),
+    "a socket that is nowhere": (
+        vllm("http://rack-1:8000", ', socket = "run/vllm.sock"'),
+        "fleet.toml: servers.gpu-1.source.socket: is no absolute path — write it like /run/llama.sock",
+    ),
+    "a page behind a socket": (
+        vllm(
+            "http://rack-1:8000",
+            ', socket = "/run/v.sock", metrics_url = "http://rack-1:9/metrics"',
+        ),
+        "fleet.toml: servers.gpu-1.source.metrics_url: is not read through a socket — leave one of both out",
     ),
     "a request with a deadline that no engine keeps": (
         vllm("http://rack-1:8000", ', deadline = "99ms"'),
