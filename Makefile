@@ -1,4 +1,4 @@
-# make run | test | lint | setup | record-histories | lock
+# make run | test | test-engines | lint | setup | record-histories | lock
 # Needs git, make and Python 3.11 or newer; everything else is installed into .venv.
 
 PYTHON ?= python3
@@ -17,7 +17,7 @@ $(shell rm -rf $(VENV))
 endif
 endif
 
-.PHONY: run test lint format setup setup-dev record-histories lock clean
+.PHONY: run test test-engines lint format setup setup-dev record-histories lock clean
 .DEFAULT_GOAL := run
 
 run: setup
@@ -25,6 +25,10 @@ run: setup
 
 test: setup-dev
 	@$(BIN)/python -m pytest $(TESTS)
+
+# Installs real vLLM and llama.cpp into .engines (4 GB), and needs 8 GB of memory and half an hour.
+test-engines: setup-dev
+	@$(BIN)/python -m pytest -o addopts="--strict-markers --strict-config -ra" $(or $(TESTS),tests/engines)
 
 lint: setup-dev
 	$(BIN)/ruff check .
