@@ -1,12 +1,16 @@
 """Who is sent a short request, and what the looks beside it and after it make of its answer."""
 
 from fleet.contracts.engine import AskRequest
+from fleet.engines.profiles import profile_named
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
 from fleet.engines.sighting import Change, Sighting, compare
 from fleet.readings import Reading
 
 #: Looks at which a request for one token may itself have made the engine move.
 _OWN = 1
+
+#: Whichever engine of a page takes the request.
+_ANY = EngineState()
 
 
 def whom(
@@ -20,7 +24,7 @@ def whom(
     if engine is None or engine.page not in (Page.OK, Page.LISTED) or engine.asleep:
         return reading
     if engine.page is Page.LISTED:
-        return (EngineState(),) if request.suspected or probes else reading
+        return (_ANY,) if request.suspected or probes else reading
     last = Sighting.of(request.since) if request.since is not None else None
     change = compare(engine, last)
     if change.restarted:
@@ -30,7 +34,13 @@ def whom(
         return with_answer(reading, moves)
     if not (request.suspected or probes):
         return reading
-    return meant or engine.engines
+    return meant or _each(engine)
+
+
+def _each(engine: EngineReading) -> tuple[EngineState, ...]:
+    """Each engine of an idle server that a request can name, else whichever takes one."""
+    is_one = len(engine.engines) == 1
+    return engine.engines if is_one or profile_named(engine.profile).ranks else (_ANY,)
 
 
 def _works(engine: EngineReading, change: Change) -> Answer | None:
@@ -56,7 +66,7 @@ def rank(before: EngineReading, engine: EngineState) -> str:
 
 def checked(answer: Answer, reading: Reading, before: EngineReading, engine: EngineState) -> Answer:
     """An answer by which the engine that was meant did not move came from another one."""
-    is_one_of_many = len(before.engines) > 1
+    is_one_of_many = len(before.engines) > 1 and engine != _ANY
     if answer.came is Came.GIVEN and is_one_of_many and not has_moved(reading, before, engine):
         return answer.model_copy(update={"came": Came.ELSEWHERE})
     return answer
@@ -71,7 +81,7 @@ class Watched:
     """
 
     def __init__(self, before: EngineReading, engine: EngineState) -> None:
-        self._last, self._label = before, engine.label
+        self._last, self._engine = before, engine
         self._moves = 0
 
     def saw(self, reading: Reading) -> None:
@@ -81,7 +91,7 @@ class Watched:
         change = compare(engine, Sighting.of(self._last))
         if change.restarted:
             self._moves += _OWN + 1
-        elif any(each.label == self._label for each in change.moved):
+        elif any(self._engine.label in (_ANY.label, each.label) for each in change.moved):
             self._moves += 1
         self._last = engine
 

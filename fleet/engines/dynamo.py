@@ -29,6 +29,7 @@ def _over(engine: Profile) -> Profile:
         open=(*engine.open, _INFLIGHT),
         counters=(*engine.counters, _UPTIME),
         path="/metrics",
+        ranks=False,
     )
 
 

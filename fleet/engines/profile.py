@@ -57,6 +57,9 @@ class Profile:
     ``awake`` is 0 where the engine sleeps. ``window`` is how long all of its witnesses may stand
     still while it works, since they are written less often than every step.
 
+    ``ranks``: a request can name the engine of the page that is meant. Where it can't, an idle
+    server is asked as a whole.
+
     ``path`` is where the page lies under the base URL; without ``metrics`` there is none at all.
     ``marks`` begin lines of its page and of no other engine's. A profile with ``among`` is one of
     those: whichever the page is recognised as.
@@ -74,6 +77,7 @@ class Profile:
     counters: tuple[Witness, ...] = ()
     queue_by_steps: bool = False
     window: timedelta = timedelta(0)
+    ranks: bool = False
     path: str = "/metrics"
     metrics: bool = True
     start_header: str | None = None

@@ -54,6 +54,7 @@ VLLM = Profile(
         ),
     ),
     queue_by_steps=True,
+    ranks=True,
     awake=_series("engine_sleep_state", where=(("sleep_state", "awake"),)),
     marks=_PREFIXES,
 )

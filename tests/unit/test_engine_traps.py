@@ -79,7 +79,7 @@ def test_an_idle_engine_is_asked_and_a_movement_meanwhile_means_busy() -> None:
 def test_an_idle_engine_that_gives_no_answer_is_suspect_and_not_yet_more() -> None:
     silent = look(1, page(), came=Came.NONE)
     assert judge_again(silent, None, None, POLICY).verdict is SUSPECT
-    proof = proof_of(of(silent))
+    proof = proof_of(of(silent), POLICY)
     assert proof is not None
     assert proof.verdict is Verdict.UNRESPONSIVE
 
@@ -91,7 +91,7 @@ def test_stale_gauges_are_suspect_and_an_answer_clears_them() -> None:
     looks = [page(engine(running=106, steps=9))] * 2
     assert swept(*looks) == [BUSY, SUSPECT]
     answered = look(2, looks[0], came=Came.GIVEN)
-    assert proof_of(of(answered)) is None
+    assert proof_of(of(answered), POLICY) is None
     assert judge_again(answered, None, of(look(1, looks[0])), POLICY).verdict is IDLE
 
 
@@ -115,7 +115,7 @@ def test_one_that_is_paused_is_never_restarted() -> None:
     paused = look(2, frozen, came=Came.ASLEEP)
     finding = judge_again(paused, None, of(look(1, frozen)), POLICY)
     assert finding.verdict is Verdict.ASLEEP
-    assert proof_of(of(paused)) is None
+    assert proof_of(of(paused), POLICY) is None
     assert OWNERS[Verdict.ASLEEP].owner is Owner.NOBODY
 
 

@@ -138,3 +138,26 @@ def _pair(first: float, second: float) -> EngineReading:
 def test_waits_follow_the_policy() -> None:
     story = confirm(Known(), engine(), Policy(confirm_wait=timedelta(seconds=40)))
     assert next(story) == Pause(timedelta(seconds=40), 1)
+
+
+def test_where_a_request_can_name_no_engine_an_idle_server_is_asked_as_a_whole() -> None:
+    def several(profile: str, kv: float = 1) -> EngineReading:
+        states = [EngineState(label=each, witnesses={"kv": kv}) for each in ("a", "b")]
+        return EngineReading(profile=profile, engines=tuple(states))
+
+    def asked(profile: str) -> tuple[EngineState, ...] | Reading:
+        return whom(reading(several(profile)), AskRequest(server="s"), probes=True)
+
+    each, whole = asked("vllm"), asked("triton")
+    assert isinstance(each, tuple)
+    assert [one.label for one in each] == ["a", "b"]
+    assert isinstance(whole, tuple)
+    (any_of_them,) = whole
+    # No model of the page has to move by the answer, and any that moves without one is at work.
+    answer = Answer(came=Came.GIVEN)
+    before = several("triton")
+    assert checked(answer, reading(before), before, any_of_them) == answer
+    watched = Watched(before, any_of_them)
+    for kv in (2, 3):
+        watched.saw(reading(several("triton", kv)))
+    assert watched.others_moved
