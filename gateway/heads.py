@@ -6,7 +6,6 @@ framing that was decided here, and no other.
 """
 
 from collections.abc import Callable, Iterable
-from enum import Enum, auto
 from functools import lru_cache
 
 import httptools
@@ -47,13 +46,8 @@ _OURS = frozenset({b"host", b"expect", MARKER})
 Field = tuple[bytes, bytes, bytes]  # name in lower case, name, value
 
 
-class Form(Enum):
-    """How much of an answer's body can be told from its bytes as they pass."""
-
-    STREAM = auto()
-    JSON = auto()
-    COMPRESSED = auto()
-    OTHER = auto()
+#: What can be told of an answer's body from its bytes as they pass.
+STREAM, JSON, COMPRESSED, OTHER = "stream", "json", "compressed", "other"
 
 
 class _Lines:
@@ -272,14 +266,14 @@ _remembered_request = lru_cache(REMEMBERED)(_request)
 _remembered_answer = lru_cache(REMEMBERED)(_answer)
 
 
-def _form(fields: Iterable[Field]) -> Form:
+def _form(fields: Iterable[Field]) -> str:
     values = {low: value.lower() for low, _, value in fields}
     kind = values.get(b"content-type", b"").partition(b";")[0].strip()
     if kind not in (b"text/event-stream", b"application/json"):
-        return Form.OTHER
+        return OTHER
     if values.get(b"content-encoding", b"identity") != b"identity":
-        return Form.COMPRESSED
-    return Form.STREAM if kind == b"text/event-stream" else Form.JSON
+        return COMPRESSED
+    return STREAM if kind == b"text/event-stream" else JSON
 
 
 def _fed(feed: Callable[[bytes], object], raw: bytes) -> Refused | None:

@@ -6,10 +6,11 @@ the looking, and nothing else.
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from gateway.events import Events
-from gateway.heads import AnswerHead, Form
+from gateway.heads import COMPRESSED, JSON, STREAM, AnswerHead
 from gateway.tally import Generation, Series
 from gateway.usage import usage
 
@@ -17,7 +18,7 @@ from gateway.usage import usage
 TAIL = 16 * 1024
 
 #: Why of an answer, or of a part of it, nothing is known of tokens.
-COMPRESSED, NO_USAGE, LONG_EVENT, FAULT = "compressed", "no_usage", "long_event", "fault"
+NO_USAGE, LONG_EVENT, FAULT = "no_usage", "long_event", "fault"
 
 _OPERATIONS = {
     b"completions": "text_completion",
@@ -44,21 +45,14 @@ class Observer(Protocol):
 
 def observe(series: Series, path: bytes, answer: AnswerHead, began: float) -> Observer | None:
     """Who looks at an answer; none where it is no success, or of nothing that a model was asked."""
-    if answer.form is Form.OTHER or not 200 <= answer.status < 300:
-        return None
+    made = _OBSERVERS.get(answer.form)
     operation = operation_of(path)
-    if operation is None:
+    if made is None or operation is None or not 200 <= answer.status < 300:
         return None
     generation = series.generations.get(operation)
     if generation is None:
         generation = series.generations[operation] = Generation()
-    match answer.form:
-        case Form.STREAM:
-            return _OfStream(generation, began)
-        case Form.JSON:
-            return _OfWhole(generation, began)
-        case _:
-            return _OfCompressed(generation, began)
+    return made(generation, began)
 
 
 class _Timed:
@@ -75,10 +69,9 @@ class _Timed:
         if self._is_over:
             return
         self._is_over = True
-        now = time.monotonic()
         try:
             if whole:
-                self._generation.whole.add(now - self._began)
+                self._generation.whole.add(time.monotonic() - self._began)
             self._book(whole=whole)
         except Exception as fault:  # noqa: BLE001 - whatever it is, it is not production's
             _tell(fault)
@@ -177,6 +170,13 @@ class _OfStream(_Timed):
             generation.failed += 1
         if events.too_long:
             generation.unread[LONG_EVENT] += 1
+
+
+_OBSERVERS: dict[str, Callable[[Generation, float], Observer]] = {
+    STREAM: _OfStream,
+    JSON: _OfWhole,
+    COMPRESSED: _OfCompressed,
+}
 
 
 def _tell(fault: Exception) -> None:

@@ -8,10 +8,10 @@ import re
 
 #: A usage object is shorter than this.
 _LONGEST = 4096
+_INPUT = (b"prompt", b"input")
 _KEY = b'"usage"'
 _BEGINS = re.compile(rb'"usage"\s{0,16}:\s{0,16}\{')
-_INPUT = re.compile(rb'"(?:prompt|input)_tokens"\s{0,16}:\s{0,16}(\d{1,12})')
-_OUTPUT = re.compile(rb'"(?:completion|output)_tokens"\s{0,16}:\s{0,16}(\d{1,12})')
+_COUNT = re.compile(rb'"(prompt|input|completion|output)_tokens"\s{0,16}:\s{0,16}(\d{1,12})')
 
 
 def usage(data: bytes) -> tuple[int | None, int | None]:
@@ -23,6 +23,10 @@ def usage(data: bytes) -> tuple[int | None, int | None]:
         at = data.rfind(_KEY, 0, at)
     if at < 0:
         return None, None
-    read = _INPUT.search(data, at, at + _LONGEST)
-    written = _OUTPUT.search(data, at, at + _LONGEST)
-    return int(read[1]) if read else None, int(written[1]) if written else None
+    read = written = None
+    for kind, count in _COUNT.findall(data, at, at + _LONGEST):
+        if kind in _INPUT:
+            read = int(count)
+        else:
+            written = int(count)
+    return read, written
