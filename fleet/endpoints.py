@@ -102,6 +102,28 @@ class Candidate(BaseModel):
     price_per_hour: Price | None = None
 
 
+def _file(path: str) -> str:
+    if not path.startswith("/") or path.endswith("/") or "\0" in path:
+        raise refusal("is no whole path of a file", "write one like /var/lib/steady/pairs.jsonl")
+    return path
+
+
+class PairedSamples(BaseModel):
+    """Requests that are kept with production's answer and the candidates', for people to compare.
+
+    ``limit`` bounds what lies on the disk, ``longest`` each request and each answer. ``redact`` are
+    names of fields whose values are hidden, at any depth.
+    """
+
+    model_config = STRICT
+
+    file: Annotated[str, AfterValidator(_file)]
+    a_day: int = Field(default=100, ge=1, le=1_000_000, strict=True)
+    limit: Annotated[Size, size_within("1MiB", "64GiB")] = parse_size("64MiB")
+    longest: Annotated[Size, size_within("1KiB", "4MiB")] = parse_size("256KiB")
+    redact: tuple[str, ...] = ()
+
+
 class Endpoint(BaseModel):
     """One public path with the servers behind it. At most 10 candidates."""
 
@@ -113,6 +135,7 @@ class Endpoint(BaseModel):
     sample_by: Annotated[str, AfterValidator(_sample_by)] = "request"
     mirrored_paths: tuple[str, ...] = MIRRORED_PATHS
     client_gone: Literal["cancel", "run_dry"] = "cancel"
+    paired_samples: PairedSamples | None = None
 
 
 def _address(address: str) -> str:
@@ -137,6 +160,7 @@ class Gateway(BaseModel):
     admin_urls: tuple[BaseUrl, ...] = Field(default=(), max_length=10)
     drain_wait: Annotated[Duration, within("0s", "10m")] = parse("30s")
     drain_wait_hung: Annotated[Duration, within("0s", "10m")] = parse("2s")
+    paired_budget: Annotated[Size, size_within("1MiB", "4GiB")] = parse_size("16MiB")
     mirror_budget: Annotated[Size, size_within("1MiB", "64GiB")] = parse_size("64MiB")
     max_clients: int = Field(default=4096, ge=1, le=60_000, strict=True)
     max_head: Annotated[Size, size_within("1KiB", "1MiB")] = parse_size("64KiB")
@@ -155,6 +179,7 @@ class Gateway(BaseModel):
 
 def contradictions(endpoints: Mapping[str, Endpoint], servers: set[str]) -> Iterator[Refusal]:
     """What is wrong between endpoints that are each good; ``servers`` are those of the fleet."""
+    yield from _shared_files(endpoints)
     paths: dict[str, str] = {}
     urls: dict[str, tuple[str, str]] = {}
     prices: dict[str, tuple[str, float | None]] = {}
@@ -183,3 +208,13 @@ def contradictions(endpoints: Mapping[str, Endpoint], servers: set[str]) -> Iter
                 message = f"is the name of a candidate of endpoints.{other} already"
                 remedy = "choose another name: it has a URL of its own"
                 yield Refusal(("endpoints", name, "candidates", candidate), message, remedy)
+
+
+def _shared_files(endpoints: Mapping[str, Endpoint]) -> Iterator[Refusal]:
+    files: dict[str, str] = {}
+    for name, endpoint in endpoints.items():
+        if endpoint.paired_samples is not None:
+            other = files.setdefault(endpoint.paired_samples.file, name)
+            if other != name:
+                at = ("endpoints", name, "paired_samples", "file")
+                yield Refusal(at, f"is the file of endpoints.{other} already", "choose another")

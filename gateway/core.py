@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from gateway.costs import Costs
 from gateway.heads import RequestHead
 from gateway.limits import Limits
+from gateway.pairing import Pair
 from gateway.routing import Route, Router
 from gateway.sweeper import Sweeper
 from gateway.tally import Tally
@@ -15,10 +16,13 @@ from gateway.tally import Tally
 class Tee(Protocol):
     """Where a request's body goes besides production. None of it raises, waits or takes long."""
 
+    pair: Pair | None
+
     def body(self, data: bytes) -> None: ...
     def end(self, trailers: bytes) -> None: ...
     def rejected(self) -> None: ...
     def aborted(self) -> None: ...
+    def over(self) -> None: ...
 
 
 class Mirroring(Protocol):

@@ -207,6 +207,9 @@ class Exchange:
         assert self._backend is not None
         series = self._series(self._backend)
         self._observer = observe(series, self.head.path, head, self._began)
+        if self._tee is not None and self._tee.pair is not None:
+            name = self._backend.name
+            self._observer = self._tee.pair.of_production(head, name, self._observer)
         if not self.request_done:
             self._keep = False
             if self._tee is not None and head.status >= 400:
@@ -332,6 +335,7 @@ class Exchange:
         if self._tee is not None:
             if not self.request_done:
                 self._tee.rejected()
+            self._tee.over()
             self._tee = None
         self._core.dry.discard(self)
         self._core.sweeper.forget(self)

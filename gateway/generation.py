@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from gateway.chunks import Budget
 from gateway.costs import Costs
+from gateway.pairing import Kept, Pairs
 from gateway.tally import Generation, Histogram, Tally
 
 WHO = ("endpoint", "server", "role")
@@ -113,6 +115,24 @@ def spending(costs: Costs, now: float) -> Iterator[Metric]:
         price.add_metric([server, kind], per_hour)
         cost.add_metric([server, kind], costs.of(per_hour, now))
     yield from (price, cost)
+
+
+def paired(pairs: Iterable[Pairs], budget: Budget) -> Iterator[Metric]:
+    samples = CounterMetricFamily(
+        "steady_gateway_paired_samples",
+        "Paired samples by what became of them.",
+        labels=["endpoint", "result"],
+    )
+    for each in pairs:
+        for result in Kept:
+            samples.add_metric([each.endpoint, result], each.results[result])
+    yield samples
+    for name, value, what in (
+        ("steady_gateway_paired_bytes", budget.retained, "hold now"),
+        ("steady_gateway_paired_bytes_peak", budget.peak, "held at most"),
+        ("steady_gateway_paired_bytes_limit", budget.limit, "may hold"),
+    ):
+        yield GaugeMetricFamily(name, f"Bytes that paired samples {what}.", value)
 
 
 def add_histogram(

@@ -25,6 +25,7 @@ class Limits:
     backend_idle: float
     finish_within: float
     mirror_budget: int
+    paired_budget: int
     #: What a client may send ahead, behind a request that is not yet answered.
     pipelined: int = 64 * _KIB
     #: How long a client may take to read an answer that closes its connection.
@@ -50,4 +51,5 @@ def limits(settings: Gateway) -> Limits:
         backend_idle=settings.backend_keep_alive.total_seconds(),
         finish_within=settings.graceful_shutdown.total_seconds(),
         mirror_budget=settings.mirror_budget,
+        paired_budget=settings.paired_budget,
     )

@@ -18,7 +18,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from gateway.core import Core
-from gateway.generation import WHO, add_histogram, generations, spending
+from gateway.generation import WHO, add_histogram, generations, paired, spending
 from gateway.mirror import Result
 from gateway.mirroring import Mirrors
 from gateway.routing import PRODUCTION
@@ -146,6 +146,7 @@ class Metrics(Collector):
         for (endpoint, reason), count in list(tally.unmirrored.items()):
             unmirrored.add_metric([endpoint, reason], count)
         yield from (results, in_flight, sample, unmirrored)
+        yield from paired(self._mirrors.pairs.values(), self._mirrors.paired)
         yield GaugeMetricFamily(
             "steady_gateway_mirror_bytes", "Bytes that mirrors retain now.", budget.retained
         )

@@ -23,6 +23,7 @@ from gateway.heads import (
 )
 from gateway.observing import Observer, observe
 from gateway.outbound import Outbound
+from gateway.pairing import Pair
 from gateway.pool import Address, Pool
 from gateway.rewriting import LAST_CHUNK
 from gateway.routing import MIRROR, Route
@@ -128,9 +129,14 @@ class MirroredRequest:
         self._began = time.monotonic()
         self._first: float | None = None
         self._observer: Observer | None = None
+        self.pair: Pair | None = None
         target.in_flight += 1
         running.add(self)
         target.core.sweeper.watch(self)
+
+    @property
+    def name(self) -> str:
+        return self._target.name
 
     # --- what production's side says ---------------------------------------------------------
 
@@ -153,6 +159,8 @@ class MirroredRequest:
         target.count(result)
         if self._observer is not None:
             self._observer.over(whole=False)
+        if self.pair is not None:
+            self.pair.candidate_over(target.name, result)
         target.in_flight -= 1
         self._running.discard(self)
         target.core.sweeper.forget(self)
@@ -246,6 +254,8 @@ class MirroredRequest:
     def on_answer_head(self, head: AnswerHead) -> None:
         self._status = head.status
         self._observer = observe(self._target.series, self._head.path, head, self._began)
+        if self.pair is not None:
+            self._observer = self.pair.of_candidate(head, self._target.name, self._observer)
 
     def on_answer_body(self, data: bytes) -> None:
         if self._first is None:

@@ -16,6 +16,8 @@ from gateway.chunks import Budget, offer
 from gateway.core import Core, Tee
 from gateway.heads import RequestHead
 from gateway.mirror import MirroredRequest, Result, Target
+from gateway.pair_files import PairFiles
+from gateway.pairing import Kept, Pair, Pairs
 from gateway.routing import Route
 
 _RANGE = 2**64
@@ -44,8 +46,13 @@ def _contained(method: Callable[P, T]) -> Callable[P, T | None]:
 class Fan:
     """The mirrors of one request."""
 
-    def __init__(self, mirrors: list[MirroredRequest], budget: Budget) -> None:
+    def __init__(
+        self, mirrors: list[MirroredRequest], budget: Budget, pair: Pair | None = None
+    ) -> None:
+        self.pair = pair
         self._mirrors = mirrors
+        for each in mirrors:
+            each.pair = pair
         self._budget = budget
 
     @_contained
@@ -60,6 +67,8 @@ class Fan:
             self._finish(Result.BUDGET_EXCEEDED)
         for each in self._mirrors:
             each.go_on()
+        if self.pair is not None:
+            self.pair.request(data)
 
     @_contained
     def end(self, trailers: bytes) -> None:  # noqa: ARG002 - a mirror gets none
@@ -76,11 +85,19 @@ class Fan:
         """The client has gone before it had its answer: no candidate works for nobody."""
         self._finish(Result.CLIENT_ABORTED)
 
+    @_contained
+    def over(self) -> None:
+        """Production's answer has ended, well or not."""
+        if self.pair is not None:
+            self.pair.production_over()
+
     def give_up(self) -> None:
         """What has a gap is no copy any more."""
         self._finish(Result.SHUTDOWN)
 
     def _finish(self, result: Result) -> None:
+        if self.pair is not None and result is not Result.BUDGET_EXCEEDED:
+            self.pair.give_up(Kept.INCOMPLETE)
         for each in self._mirrors:
             each.finish(result)
 
@@ -97,6 +114,13 @@ class Mirrors:
         self.budget = Budget(core.limits.mirror_budget)
         self.running: set[object] = set()
         self.token = token_hex(8).encode()
+        self.paired = Budget(core.limits.paired_budget)
+        self.files = PairFiles(core.loop)
+        self.pairs = {
+            name: Pairs(name, spec, endpoint.sample_by, self.paired, self.files.put)
+            for name, endpoint in endpoints.items()
+            if (spec := endpoint.paired_samples) is not None
+        }
         self._core = core
         self._by_header: dict[str, bytes] = {}
         self.targets: dict[str, list[Target]] = {}
@@ -141,7 +165,11 @@ class Mirrors:
             for each in targets
             if place < each.sample and self._has_place(each)
         ]
-        return Fan(mirrors, self.budget) if mirrors else None
+        if not mirrors:
+            return None
+        pairs = self.pairs.get(route.endpoint)
+        pair = pairs.begin(head.path, [each.name for each in mirrors]) if pairs else None
+        return Fan(mirrors, self.budget, pair)
 
     def _place(self, head: RequestHead, endpoint: str) -> float:
         """Where the request's key lies from 0 to 1: below the share of a candidate, it is in."""

@@ -71,6 +71,7 @@ class Gateway:
             client.transport.abort()
         with suppress(TimeoutError):
             await self._emptied(_ABORT_WITHIN)
+        await self.mirrors.files.stop()
         core.router.close()
         core.sweeper.stop()
 

@@ -1,6 +1,7 @@
 """``steady gateway``: the data plane as a process of its own. It needs no Temporal."""
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ def run_gateway(path: Path, settings: Settings) -> int:
     if not fleet.endpoints:
         raise SettingError(f"{path} has no endpoints: add one, beginning with [endpoints.NAME]")
     secrets = _secrets(fleet)
+    _check_folders(fleet)
     token = _admin_token(fleet)
     set_up_logging(settings)
     with (
@@ -134,6 +136,16 @@ def _admin_token(fleet: Fleet) -> str | None:
             " without blanks: make one with `openssl rand -hex 32`"
         )
     return token
+
+
+def _check_folders(fleet: Fleet) -> None:
+    for name, endpoint in fleet.endpoints.items():
+        if endpoint.paired_samples is not None:
+            folder = Path(endpoint.paired_samples.file).parent
+            if not os.access(folder, os.W_OK | os.X_OK):
+                at = f"endpoints.{name}.paired_samples.file"
+                remedy = "make the folder, or choose another"
+                raise SettingError(f"{at}: nothing can be written in {folder}: {remedy}")
 
 
 def _health(core: Core) -> Health:

@@ -156,3 +156,20 @@ def test_a_token_that_lets_anybody_in_is_refused(tmp_path: Path, token: str, sai
     with command(STEADY, tmp_path, "gateway", variables={"TOKEN": token}) as running:
         running.until(f"gateway.admin_token: {said}")
         assert running.process.wait(20) == 2
+
+
+def test_a_folder_for_paired_samples_that_is_not_there_is_one_line_and_exit_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, 1)
+    file = tmp_path / "fleet.toml"
+    pairs = f'[endpoints.chat.paired_samples]\nfile = "{tmp_path}/none/pairs.jsonl"\n'
+    file.write_text(file.read_text() + pairs)
+    monkeypatch.setenv("TOKEN", TOKEN)
+    monkeypatch.setattr(sys, "argv", ["steady", "gateway", "--file", str(file)])
+    codes: list[int] = []
+    monkeypatch.setattr("os._exit", codes.append)
+    main()
+    assert codes == [2]
+    said = capfd.readouterr().err
+    assert "endpoints.chat.paired_samples.file: nothing can be written in" in said

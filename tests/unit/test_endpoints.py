@@ -63,6 +63,23 @@ WRONG = {
             " endpoints.chat, for one server — write the same in both"
         ),
     ),
+    "a file of paired samples for two": (
+        CHAT
+        + '[endpoints.chat.paired_samples]\nfile = "/a/b"\n[endpoints.other]\npath = "/o"\n'
+        + 'backends = { gpu-1 = { url = "http://10.0.0.1:8000" } }\n'
+        + 'paired_samples = { file = "/a/b" }\n',
+        (
+            "endpoints.other.paired_samples.file: is the file of endpoints.chat already"
+            " — choose another"
+        ),
+    ),
+    "a file of paired samples that is none": (
+        CHAT + '[endpoints.chat.paired_samples]\nfile = "pairs.jsonl"\n',
+        (
+            "endpoints.chat.paired_samples.file: is no whole path of a file"
+            " — write one like /var/lib/steady/pairs.jsonl"
+        ),
+    ),
     "the gateway's own path": (
         CHAT + '[endpoints.chat]\npath = "/backends/x"\n',
         "endpoints.chat.path: /backends/x is the gateway's own — choose another path",

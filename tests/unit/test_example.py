@@ -30,7 +30,7 @@ from fleet.config import (
     Storm,
     SystemdRestart,
 )
-from fleet.endpoints import Backend, Candidate, Endpoint, Gateway
+from fleet.endpoints import Backend, Candidate, Endpoint, Gateway, PairedSamples
 from fleet.engine_sources import CustomRequest
 from fleet.gpu_memory import GpuMemory
 from fleet.policy import DailyBudget, HostBudget, Policy, RollingBudget
@@ -70,6 +70,7 @@ PLACES: dict[type[BaseModel], list[str]] = {
     CommandRestart: ["servers.gpu-4.restart", *STEPS],
     Gateway: ["gateway"],
     Endpoint: ["endpoints.chat"],
+    PairedSamples: ["endpoints.chat.paired_samples"],
     Backend: ["endpoints.chat.backends.gpu-1"],
     Candidate: ["endpoints.chat.candidates.next"],
 }
@@ -145,6 +146,7 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
     assert without == {
         "temporal_ui",
         "price_per_hour",
+        "redact",
         "restarts_at_once",
         "notice",
         "page",

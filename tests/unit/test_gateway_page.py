@@ -6,6 +6,7 @@ from pathlib import Path
 from gateway import metrics
 from gateway.faults import Fault, status_of
 from gateway.mirror import Result
+from gateway.pairing import Kept
 from tests.unit.test_docs import PAGES, names, table
 from worker.gateway_api import ORDERS
 
@@ -21,6 +22,10 @@ def test_every_fault_is_listed_with_its_status() -> None:
 
 def test_every_result_of_a_mirrored_request_is_listed() -> None:
     assert [names(row[0])[0] for row in table(PAGE, "results")] == [each.value for each in Result]
+
+
+def test_everything_that_becomes_of_a_paired_sample_is_listed() -> None:
+    assert [names(row[0])[0] for row in table(PAGE, "kept")] == [each.value for each in Kept]
 
 
 def test_every_metric_is_listed() -> None:
