@@ -63,7 +63,7 @@ def promise(policy: Policy, goal: Expected | None) -> str:
         else ""
     )
     return (
-        "Its process is frozen in the middle of its work, and that work is lost: steady has to find"
+        "its process is frozen in the middle of its work, and that work is lost: steady has to find"
         f" it and restart it, which costs one restart of {policy.budget.limit}.{times}"
     )
 

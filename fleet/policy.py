@@ -131,7 +131,7 @@ class Thresholds(BaseModel):
 
     cooldown: Positive = parse("10m")
     verify_after: Positive = parse("10m")
-    budget: Budget = RollingBudget()
+    budget: Budget = Field(default=RollingBudget(), examples=['{ limit = 3, window = "24h" }'])
     retry_delays: Delays = (parse("0s"), parse("5m"), parse("15m"), parse("15m"))
     approval_timeout: Positive = parse("24h")
     escalated_reads: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=20)] = (

@@ -83,11 +83,13 @@ def _text(said: Words) -> str:
     return "\n".join([f"{said.mention} {said.title}".strip(), *said.lines])
 
 
-def workflow_link(ui: str | None, namespace: str, workflow: str) -> str | None:
-    """Where a workflow is shown in the Temporal UI, if its address is known."""
+def workflow_link(ui: str | None, namespace: str, workflow: str, run: str = "") -> str | None:
+    """Where a workflow is shown in the Temporal UI, if its address is known: without a run, the
+    newest one.
+    """
     if not ui:
         return None
-    place = quote(workflow, safe="")
+    place = quote(workflow, safe="") + (f"/{quote(run, safe='')}" if run else "")
     return f"{ui.rstrip('/')}/namespaces/{quote(namespace, safe='')}/workflows/{place}"
 
 

@@ -252,7 +252,7 @@ def lines(each: Budgets) -> Iterator[str]:
 def _left(kept: Book) -> str:
     lost = f", history lost at {_utc(kept.lost_at)}" if kept.lost_at is not None else ""
     then = f", the next is free at {_utc(kept.next_at)}" if kept.next_at is not None else ""
-    return f"{kept.left} of {kept.limit} restarts {kept.span} left{lost}{then}"
+    return f"{kept.left} of {kept.limit} restarts left {kept.span}{lost}{then}"
 
 
 def _told(kept: Book) -> Iterator[str]:

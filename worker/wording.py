@@ -31,6 +31,12 @@ _WANTED = {
     "model_attributes_type": "a table",
 }
 
+_SHOWN_BY_EXAMPLE = {
+    "tuple_type": "a list",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+}
+
 _LIMITS = {
     "greater_than_equal": ("{value} is too small", "choose at least {ge}"),
     "less_than_equal": ("{value} is too large", "choose at most {le}"),
@@ -75,8 +81,8 @@ def worded(error: ErrorDetails) -> Worded:
 def _wanted(error: ErrorDetails, field: FieldInfo | None) -> str:
     if error.get("ctx", {}).get("class_name") == SecretRef.__name__:
         return '{ env = "VARIABLE" } or { file = "PATH" }'
-    if error["type"] == "tuple_type" and field is not None and field.examples:
-        return f"a list, like {field.examples[0]}"
+    if field is not None and field.examples and error["type"] in _SHOWN_BY_EXAMPLE:
+        return f"{_SHOWN_BY_EXAMPLE[error['type']]}, like {field.examples[0]}"
     return _WANTED[error["type"]]
 
 
@@ -108,7 +114,7 @@ def _of_pattern(value: object, field: FieldInfo | None) -> tuple[str, str]:
 def _kind_of_table(path: list[str | int], kind: str, context: Mapping[str, Any]) -> Worded:
     at = dotted([*path, "kind"])
     if kind == "union_tag_not_found":
-        kinds = '"redis" or "status"' if path[-1] == "source" else '"docker" or another'
+        kinds = '"redis", "status" or "vllm"' if path[-1] == "source" else '"docker" or another'
         return at, "is missing", f"add kind = {kinds}; fleet.example.toml shows them"
     known = re.findall(r"'([^']+)'", str(context["expected_tags"]))
     tag = str(context["tag"])

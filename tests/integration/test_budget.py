@@ -172,7 +172,7 @@ async def test_a_person_fills_it_up_again_and_that_is_shown(place: Place) -> Non
     shown = await place.steady("show", "full")
 
     assert (unsaid.code, still.code, done.code, granted.code) == (1, 1, 0, 0)
-    assert "1 of 2 restarts in 1d left" in shown.out
+    assert "1 of 2 restarts left in 1d" in shown.out
     assert ": mended" in shown.out
     assert shown.out.count("counts no longer") == 2
 

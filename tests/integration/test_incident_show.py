@@ -159,7 +159,8 @@ async def test_a_healed_one_is_told_from_the_first_observation_to_the_outcome(
     assert Path(story["evidence"][0]["path"]).is_dir()
     assert {each["cause"] for each in story["alerts"]} == {"confirmed", "restarting", "resolved"}
     assert f"incident {story['incident']} opened" in [each["text"] for each in story["timeline"]]
-    assert story["link"] == f"{UI}/namespaces/default/workflows/remediate%2Fhealed"
+    [run] = story["runs"]
+    assert story["link"] == f"{UI}/namespaces/default/workflows/remediate%2Fhealed/{run}"
     assert story["complete"] is True
     assert len(story["runs"]) == 1
 

@@ -267,6 +267,13 @@ ONE_TABLE: Table = {
             ' by a shell — write ["program", "argument"]'
         ),
     ),
+    "a number for a budget": (
+        GOOD + "[defaults]\nbudget = 5\n",
+        (
+            "fleet.toml: defaults.budget: is a number"
+            ' — write a table, like { limit = 3, window = "24h" }'
+        ),
+    ),
     "text for a number": (
         GOOD + '[defaults]\nbudget = { limit = "three" }\n',
         "fleet.toml: defaults.budget.limit: is text — write a whole number",
@@ -305,8 +312,8 @@ ONE_TABLE: Table = {
     "a source of no kind": (
         GOOD.replace('kind = "redis", ', ""),
         (
-            'fleet.toml: servers.gpu-1.source.kind: is missing — add kind = "redis" or "status";'
-            " fleet.example.toml shows them"
+            "fleet.toml: servers.gpu-1.source.kind: is missing"
+            ' — add kind = "redis", "status" or "vllm"; fleet.example.toml shows them'
         ),
     ),
     "a server without a source": (

@@ -73,7 +73,8 @@ async def _find(client: Any, name: str) -> "tuple[Story, str | None]":
     except UnknownError as unknown:
         raise Stop(_unknown(name, unknown.instead), Exit.NO) from None
     ui = await temporal_ui(client)
-    return story, workflow_link(ui, client.namespace, story.workflow_id)
+    run = story.runs[-1] if story.runs else ""
+    return story, workflow_link(ui, client.namespace, story.workflow_id, run)
 
 
 def _unknown(name: str, instead: tuple[str, ...]) -> str:
