@@ -9,8 +9,13 @@ from dataclasses import dataclass, replace
 from fleet import verdicts
 from fleet.config import Fleet, Server
 from fleet.engine_sources import EngineSource, Source
+from fleet.engines.profiles import PROFILES
 from fleet.policy import Mode, Policy
 from fleet.verdicts import Owner, Ownership, Verdict
+
+#: What is never said of an engine without counters, and what then is, where an operator wants it.
+_NEEDS_COUNTERS = frozenset({Verdict.STUCK, Verdict.UNRESPONSIVE, Verdict.SUSPECT})
+_WITHOUT_PROOF = frozenset({Verdict.UNRESPONSIVE, Verdict.SUSPECT})
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,16 @@ def detector(source: Source) -> str:
 
 
 def _given(server: Server, policy: Policy) -> Iterator[Verdict]:
-    for verdict in verdicts.GIVEN_BY[detector(server.source)]:
-        if verdict is not Verdict.STALLED or policy.stalled_after is not None:
-            yield verdict
+    never = set(_NEEDS_COUNTERS) if _has_no_counters(server.source) else set()
+    if policy.stalled_after is None:
+        never.add(Verdict.STALLED)
+    if policy.restart_unproven:
+        never -= _WITHOUT_PROOF
+    yield from (each for each in verdicts.GIVEN_BY[detector(server.source)] if each not in never)
+
+
+def _has_no_counters(source: Source) -> bool:
+    return isinstance(source, EngineSource) and not PROFILES[source.kind].metrics
 
 
 def _in_practice(verdict: Verdict, server: Server, policy: Policy) -> Ownership | None:
@@ -68,7 +80,9 @@ def _in_practice(verdict: Verdict, server: Server, policy: Policy) -> Ownership 
     if verdict is Verdict.MISSING and policy.expected_off:
         return Ownership(Owner.NOBODY, "-", "the machine is off on purpose (expected_off)")
     if named.owner is not Owner.REMEDIATION:
-        return named
+        acts = verdict is Verdict.UNPROVEN and policy.restart_unproven
+        more = "; twice no answer is unresponsive: restart_unproven" if acts else ""
+        return replace(named, why=f"{named.why}{more}")
     hindrance = _hindrance(server, policy)
     if hindrance is not None:
         return Ownership(Owner.PERSON, named.through, hindrance)

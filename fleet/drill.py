@@ -20,6 +20,7 @@ from fleet.engine_sources import EngineSource
 from fleet.engines import judge as engines
 from fleet.engines.reading import Page
 from fleet.engines.sighting import Sighting, compare
+from fleet.engines.windows import longest_of
 from fleet.judge import Finding, find
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading, ReadStatus, WorkState
@@ -141,9 +142,10 @@ def expected(present: PresentPolicy) -> Expected | None:
         return None
     policy = spec.policy
     if isinstance(spec.source, EngineSource):
-        # Of two looks between which nothing moved the second is the first observation.
-        first = 2 * sweep
-        found = first + 2 * policy.confirm_wait + spec.source.deadline
+        # Of looks between which nothing moved, the first one after its window is the observation.
+        window = longest_of(spec.source.kind)
+        first = sweep * (1 + max(1, -(-window // sweep)))
+        found = first + max(2 * policy.confirm_wait, window) + spec.source.deadline
     else:
         first = policy.stale_after + sweep
         found = first + (policy.observations - 1) * sweep

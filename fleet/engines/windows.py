@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from fleet.engines.profiles import profile_named
+from fleet.engines.profiles import PROFILES, profile_named
 from fleet.engines.reading import EngineReading, EngineState
 
 
@@ -16,3 +16,9 @@ def longest_window(engine: EngineReading | None) -> timedelta:
     if engine is None:
         return timedelta(0)
     return max((window_of(engine, each) for each in engine.engines), default=timedelta(0))
+
+
+def longest_of(kind: str) -> timedelta:
+    """Of a server of which no page was read yet, if it has the best witnesses of its kind."""
+    profile = PROFILES[kind]
+    return max(each.window for each in (profile, *profile.among))

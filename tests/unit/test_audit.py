@@ -90,3 +90,27 @@ def test_a_verdict_that_nobody_acts_on_is_found(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delitem(verdicts.OWNERS, Verdict.SKEWED)
     assert [row.verdict for row in ownerless(audit(fleet()))] == [Verdict.SKEWED]
     assert [row.verdict for row in ownerless(audit(None))] == [Verdict.SKEWED]
+
+
+def plain_engine(policy: dict[str, Any]) -> list[Row]:
+    host = {"address": "10.0.0.1", "user": "steady", "key": "/key"}
+    source = {"kind": "openai", "url": "http://10.0.0.1:8000"}
+    server = {"source": source, "restart": RESTART, "policy": policy}
+    return audit(Fleet.model_validate({"hosts": {"alpha": host}, "servers": {"e": server}}))
+
+
+def test_what_needs_counters_is_never_said_of_an_engine_without() -> None:
+    said = {row.verdict for row in plain_engine({})}
+    assert Verdict.UNPROVEN in said
+    assert said.isdisjoint({Verdict.STUCK, Verdict.UNRESPONSIVE, Verdict.SUSPECT})
+
+
+def test_an_operator_may_have_one_without_counters_restarted_and_the_table_says_so() -> None:
+    rows = plain_engine({"restart_unproven": True})
+    assert Verdict.STUCK not in {row.verdict for row in rows}
+    silent = row_of(rows, "e", Verdict.UNRESPONSIVE).ownership
+    assert silent is not None
+    assert silent.owner is Owner.REMEDIATION
+    unproven = row_of(rows, "e", Verdict.UNPROVEN).ownership
+    assert unproven is not None
+    assert "restart_unproven" in unproven.why

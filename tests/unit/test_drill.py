@@ -220,6 +220,13 @@ class TestEngines:
         assert goal.found == timedelta(seconds=60) + 2 * Policy().confirm_wait + source.deadline
         assert goal.found <= goal.restarted
 
+    def test_one_whose_page_is_written_rarely_is_found_a_look_later(self) -> None:
+        source = EngineSource(kind="sglang", url="http://box:8000")
+        goal = drill.expected(present(source=source))
+        assert goal is not None
+        window = timedelta(seconds=35)
+        assert goal.found == timedelta(seconds=90) + window + source.deadline
+
 
 class TestTimes:
     def test_expected_are_the_policys_own_and_the_time_that_a_frozen_one_takes_to_stop(
