@@ -64,6 +64,7 @@ def _states(page: Samples, profile: Profile) -> list[EngineState]:
     waiting = _total(page, profile, profile.waiting)
     steps = _values(page, profile, profile.steps)
     awake = _values(page, profile, profile.awake)
+    paused = _values(page, profile, profile.paused)
     seen = {each.name: _values(page, profile, each.series) for each in profile.witnesses}
     # Where gauges name the engines, a witness of the whole page makes no engine more.
     keys = sorted({*running, *waiting} or {key for values in seen.values() for key in values})
@@ -80,7 +81,7 @@ def _states(page: Samples, profile: Profile) -> list[EngineState]:
                 {name: values[key] for name, values in seen.items() if key in values},
                 waiting.get(key, 0) if profile.queue_by_steps and running.get(key) else None,
             ),
-            asleep=awake.get(key) == 0,
+            asleep=awake.get(key) == 0 or (paused.get(key, 0) > 0 and not running.get(key)),
         )
         for key, label in zip(keys, _named(keys), strict=True)
     ]

@@ -54,8 +54,9 @@ class Profile:
     length is the work of a step, also while every other witness stands still; but only where
     requests run, since an engine that admits nobody counts who waits all the same.
 
-    ``awake`` is 0 where the engine sleeps. ``window`` is how long all of its witnesses may stand
-    still while it works, since they are written less often than every step.
+    ``awake`` is 0 where the engine sleeps; ``paused`` are requests that somebody holds back, and
+    where none runs beside them the engine is paused. ``window`` is how long all of its witnesses
+    may stand still while it works, since they are written less often than every step.
 
     ``ranks``: a request can name the engine of the page that is meant. Where it can't, an idle
     server is asked as a whole.
@@ -73,6 +74,7 @@ class Profile:
     steps: Series | None = None
     started: Series | None = None
     awake: Series | None = None
+    paused: Series | None = None
     open: tuple[Series, ...] = ()
     counters: tuple[Witness, ...] = ()
     queue_by_steps: bool = False
@@ -92,7 +94,7 @@ class Profile:
     @cached_property
     def names(self) -> frozenset[str]:
         """Every name that is looked for on a page; the rest of it is not read."""
-        alone = (self.steps, self.started, self.awake)
+        alone = (self.steps, self.started, self.awake, self.paused)
         lists = (*self.in_flight, *self.waiting, *self.open)
         moving = (each.series for each in (*self.witnesses, *self.counters))
         series = [each for each in (*alone, *lists, *moving) if each is not None]

@@ -11,6 +11,9 @@ after the last request they may say for 30 s that it still runs. Hence the windo
 Every tensor- and pipeline-parallel rank writes the same series again: the highest counts. Ranks of
 data parallelism are engines of their own. With priorities on, each has a series beside that of all.
 
+``num_paused_reqs`` are held back while weights are synchronised. An engine that has nothing else is
+paused, which looks as stuck as can be.
+
 Nothing on the page says when the process began but the time that its start took.
 
 ``http_requests_active`` is the front end's own count, by path; the path of this very page is there
@@ -50,7 +53,6 @@ SGLANG = Profile(
     waiting=(
         _series("num_queue_reqs"),
         _series("num_grammar_queue_reqs"),
-        _series("num_paused_reqs"),
         _series("num_prefill_bootstrap_queue_reqs", "num_prefill_prealloc_queue_reqs"),
         _series("num_prefill_inflight_queue_reqs"),
         _series("num_decode_prealloc_queue_reqs"),
@@ -71,6 +73,7 @@ SGLANG = Profile(
         Witness("output", _series("generation_tokens_total")),
         Witness("done", _series("num_requests_total")),
     ),
+    paused=_series("num_paused_reqs"),
     open=(
         Series(
             named(_PREFIXES, "http_requests_active"),

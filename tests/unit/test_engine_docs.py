@@ -25,7 +25,9 @@ def series_of(profile: Profile) -> Iterator[Series]:
     for own in profile.among[-1:] if profile.name == "nim" else (profile,):
         yield from (*own.in_flight, *own.waiting, *own.open)
         yield from (each.series for each in (*own.witnesses, *own.counters))
-        yield from (each for each in (own.steps, own.started, own.awake) if each is not None)
+        yield from (
+            each for each in (own.steps, own.started, own.awake, own.paused) if each is not None
+        )
 
 
 def stem(name: str) -> str:

@@ -119,6 +119,14 @@ def test_one_that_is_paused_is_never_restarted() -> None:
     assert OWNERS[Verdict.ASLEEP].owner is Owner.NOBODY
 
 
+def test_one_that_holds_its_requests_back_while_weights_come_is_paused() -> None:
+    held = pages.sglang(queued=4, paused=6)
+    assert swept(held, held, held, kind="sglang") == [Verdict.ASLEEP] * 3
+    # Where others run beside them it works, and stands still or not as ever.
+    beside = pages.sglang(running=1, paused=6)
+    assert swept(beside, beside, beside, kind="sglang") == [BUSY, BUSY, SUSPECT]
+
+
 # 5. Engines of one page are never added up.
 
 
