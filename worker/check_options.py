@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from fleet.durations import Duration, within
+from fleet.durations import Duration, parse, show, within
 from fleet.engine_sources import EngineSource
+from fleet.engines.proving import WAITS
 from fleet.policy import STRICT, Policy
 from worker.commands.exits import Exit, Stop
 
@@ -64,6 +66,26 @@ def policy(wait: str, load_limit: str) -> Policy:
     limit = spans.load_limit
     # Nothing is restarted here, so nothing cools down; a policy would want that to be shorter.
     return Policy(confirm_wait=spans.wait, load_limit=limit, cooldown=min(limit, Policy().cooldown))
+
+
+def limit(span_given: str | None, source: EngineSource, policy: Policy) -> timedelta | None:
+    """How long all of it may take.
+
+    Raises:
+        Stop: the duration is none, or too short for anything to be proved.
+    """
+    if span_given is None:
+        return None
+    try:
+        span = parse(span_given)
+    except ValueError as problem:
+        raise Stop(f"--within: {problem}", Exit.WRONG_INPUT) from None
+    least = policy.confirm_wait * WAITS + source.deadline
+    if span <= least:
+        said = f"{show(span)} is too short for {WAITS} times --wait and the --deadline"
+        remedy = f"make it longer than {show(least)}, or those shorter"
+        raise Stop(f"--within: {said}: {remedy}", Exit.WRONG_INPUT)
+    return span
 
 
 def in_flags(text: str) -> str:

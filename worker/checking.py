@@ -5,7 +5,7 @@ either. Imports what a check needs and no more, since a health check starts anew
 import asyncio
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from activities.engine_pages import EnginePages, place
 from activities.engine_requests import EngineRequests
@@ -17,6 +17,7 @@ from fleet.engines.proving import Ask, Pause, Step
 from fleet.engines.reading import EngineReading, Page
 from fleet.policy import Policy
 from fleet.readings import Reading
+from fleet.verdicts import Verdict
 from worker.check_options import in_flags
 from worker.check_report import Report, moved
 
@@ -52,11 +53,16 @@ class Checker:
         self._pages = CountedPages()
         self._requests = EngineRequests(self._pages)
         self._sent = 0
+        self._doing = ""
 
-    async def run(self) -> Report:
+    async def run(self, limit: timedelta | None = None) -> Report:
+        """Within ``limit``, where there is one: then it is unproven, whatever was seen so far."""
         began = time.monotonic()
         try:
-            checked = await self._follow()
+            async with asyncio.timeout(limit.total_seconds() if limit is not None else None):
+                checked = await self._follow()
+        except TimeoutError:
+            checked = self._unfinished(show(limit or timedelta(0)))
         finally:
             await self._pages.close()
         return Report(
@@ -68,6 +74,12 @@ class Checker:
             readings=self._pages.readings,
             seconds=time.monotonic() - began,
         )
+
+    def _unfinished(self, limit: str) -> Checked:
+        why = f"not done within {limit} ({self._doing})"
+        seen = self._pages.last or EngineReading(profile=self._source.kind, page=Page.SLOW)
+        reading = Reading(server=place(self._source), at=datetime.now(UTC), engine=seen)
+        return Checked(Verdict.UNPROVEN, why, reading)
 
     async def _follow(self) -> Checked:
         story, came = check(self._policy), None
@@ -81,16 +93,21 @@ class Checker:
 
     async def _do(self, step: Step) -> Reading | None:
         if isinstance(step, Pause):
-            self._tell(f"waiting {show(step.span)}: does a witness of progress move?")
+            self._now(f"waiting {show(step.span)}: does a witness of progress move?")
             await asyncio.sleep(step.span.total_seconds())
             return None
         if isinstance(step, Ask):
             return await self._asked(step) if self._ask else None
+        self._now("reading its page")
         return await self._pages.look(place(self._source), self._source, self._source.timeout)
+
+    def _now(self, doing: str) -> None:
+        self._doing = doing
+        self._tell(doing)
 
     async def _asked(self, step: Ask) -> Reading:
         at_most = brief(self._source.deadline)
-        self._tell(f"asking for a short answer, at most {at_most}; its page is read meanwhile")
+        self._now(f"asking for a short answer, at most {at_most}; its page is read meanwhile")
         request = AskRequest(
             server=place(self._source), since=self._pages.last, suspected=step.suspected
         )

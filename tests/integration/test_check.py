@@ -12,6 +12,7 @@ import pytest
 from tests.parts.ports import free_port
 from tests.parts.steady_check import STEADY, Ended, check
 from tests.parts.vllm import Vllm, sim_vllm
+from tests.parts.vllm_pages import engine, page
 
 pytestmark = pytest.mark.anyio
 
@@ -23,11 +24,12 @@ async def checked(server: Vllm, *more: str) -> Ended:
 
 
 @asynccontextmanager
-async def answering(status: str, kind: str, body: bytes) -> AsyncIterator[str]:
+async def answering(status: str, kind: str, body: bytes, *, after: float = 0) -> AsyncIterator[str]:
     """A server that says the same to everybody."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(after)
         head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         await writer.drain()
@@ -187,6 +189,17 @@ async def test_a_server_that_says_nothing_is_given_up() -> None:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         ended = await check(url, *QUICK, "--timeout", "300ms")
         assert (ended.code, ended.verdict) == (3, "unproven")
+
+
+@pytest.mark.parametrize(("more", "code"), [((), 3), (("--liveness",), 0)])
+async def test_what_takes_too_long_is_unproven(more: tuple[str, ...], code: int) -> None:
+    """Pages that are slow, and within their time-out: a probe would run out of its own time."""
+    bounds = ("--wait", "500ms", "--deadline", "500ms", "--within", "1501ms")
+    frozen = page(engine(running=2, steps=5))
+    async with answering("200 OK", "text/plain", frozen, after=0.4) as url:
+        ended = await check(url, *bounds, *more)
+    assert (ended.code, ended.verdict) == (code, "unproven")
+    assert "not done within 1s501ms" in ended.out
 
 
 async def test_ctrl_c_ends_it_quietly() -> None:

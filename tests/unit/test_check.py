@@ -14,7 +14,7 @@ from fleet.engines.checking import Checked, check
 from fleet.engines.page import read_page
 from fleet.engines.profiles import PROFILES
 from fleet.engines.proving import Ask, Look, Pause, Step
-from fleet.engines.reading import Answer, Came, EngineReading, Page
+from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
 from fleet.policy import Policy
 from fleet.readings import Reading
 from fleet.verdicts import Verdict
@@ -71,7 +71,9 @@ def without(page: Page, started: str | None = None) -> Reading:
     return Reading(server="x", at=AT, detail="as it said", engine=seen)
 
 
-def played(*readings: Reading, asked: Reading | None = None) -> tuple[list[str], Checked]:
+def played(
+    *readings: Reading, asked: Reading | None = None, spans: list[timedelta] | None = None
+) -> tuple[list[str], Checked]:
     """What the story did, one word a step, and what it came to."""
     done: list[str] = []
     left, story, came = list(readings), check(POLICY), None
@@ -83,8 +85,8 @@ def played(*readings: Reading, asked: Reading | None = None) -> tuple[list[str],
             return done, end.value
         done.append({Look: "look", Pause: "wait", Ask: "ask"}[type(step)])
         came = left.pop(0) if isinstance(step, Look) else None
-        if isinstance(step, Pause):
-            assert step.span == POLICY.confirm_wait
+        if isinstance(step, Pause) and spans is not None:
+            spans.append(step.span)
         if isinstance(step, Ask):
             came = asked
 
@@ -100,9 +102,11 @@ class TestTheStory:
         steps, came = played(look(page(STILL)), look(page(engine(running=2, steps=103, kv=0.5))))
         assert (steps, came.verdict) == (["look", "wait", "look"], Verdict.BUSY)
 
-    @pytest.mark.parametrize("witness", ["kv", "output", "prompt", "tokens"])
-    def test_any_witness_will_do(self, witness: str) -> None:
-        _, came = played(look(page(STILL)), look(page({**STILL, witness: 0.75})))
+    @pytest.mark.parametrize(
+        ("witness", "more"), [("kv", 0.4), ("output", 101), ("prompt", 9), ("tokens", 201)]
+    )
+    def test_any_witness_will_do(self, witness: str, more: float) -> None:
+        _, came = played(look(page(STILL)), look(page({**STILL, witness: more})))
         assert came.verdict is Verdict.BUSY
 
     def test_what_moves_at_the_second_wait_only_is_not_asked(self) -> None:
@@ -122,6 +126,18 @@ class TestTheStory:
         assert steps[-1] == "ask"
         assert came.verdict is Verdict.IDLE
         assert came.why.endswith("its gauges are stale")
+
+    def test_the_waits_span_what_the_engines_page_needs(self) -> None:
+        def sglang(moved: float) -> Reading:
+            state = EngineState(running=1, witnesses={"used": moved})
+            return Reading(
+                server="x", at=AT, engine=EngineReading(profile="sglang", engines=(state,))
+            )
+
+        spans: list[timedelta] = []
+        _, came = played(*[sglang(1)] * 3, spans=spans)
+        assert came.verdict is Verdict.SUSPECT
+        assert sum(spans, timedelta(0)) >= timedelta(seconds=35)
 
     def test_only_waiting_work_is_work(self) -> None:
         waiting = page(engine(waiting=3, steps=100))
@@ -254,6 +270,8 @@ class TestWrongUsage:
             (["http://x", "--deadline", "1h"], r"--deadline: 1h is out of range: choose"),
             (["http://x", "--timeout", "1h"], r"--timeout: 1h is out of range: choose"),
             (["http://x", "--load-limit", "0s"], r"--load-limit: 0s is out of range: choose"),
+            (["http://x", "--within", "70s"], r"--within: 1m10s is too short .* longer than 1m10s"),
+            (["http://x", "--within", "soon"], r"--within: 'soon' is no duration"),
             (["http://x", "--api-key-env", "NOT_SET_AT_ALL"], r"--api-key-env: .* export the key"),
             (["http://x", "--watch", "--json"], r"--watch .* leave out --json and --liveness"),
             (["http://x", "--watch", "--liveness"], r"--watch .* leave out --json and --liveness"),

@@ -14,6 +14,8 @@ from fleet.config import Fleet, FleetSection
 from fleet.contracts.drill import DrillOutcome, DrillPhase
 from fleet.contracts.remediation import Outcome, Phase, RemediationSignal
 from fleet.drill_text import MEANING as MEANING_OF_DRILL
+from fleet.durations import parse, show
+from fleet.engines.profiles import PROFILES
 from fleet.engines.reading import EngineReading, EngineState
 from fleet.gpu_faults import DEFAULT_STATES, STATES, XIDS
 from fleet.judge import find
@@ -253,6 +255,13 @@ def test_the_page_of_the_check_lists_every_exit_code_and_every_key() -> None:
         )
         for verdict in GIVEN_BY["engine"] | {Verdict.HEALTHY}
     )
+    kinds = {"vLLM": "vllm", "LMDeploy": "lmdeploy", "SGLang": "sglang", "llama.cpp": "llamacpp"}
+    wait, deadline = parse("5s"), parse("60s")
+    for row in table(CHECK, "check times"):
+        for engine in row[0].split(", "):
+            profile = PROFILES[kinds[engine]]
+            second = max(wait, profile.window)
+            assert row[1:] == [show(second), show(wait + second + deadline)]
     seen = EngineReading(profile="vllm", engines=(EngineState(),))
     document = Report(Verdict.IDLE, "", seen, {}, 0, 0, 0).document()
     keys = table(CHECK, "check json")

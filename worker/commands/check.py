@@ -9,6 +9,8 @@ from worker.commands.exits import Exit, Stop
 from worker.commands.options import AsJson
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from fleet.engine_sources import EngineSource
     from fleet.policy import Policy
     from worker.check_report import Report
@@ -67,6 +69,14 @@ def check(  # noqa: PLR0913 - each is an option of the command
             rich_help_panel=_ASKING,
         ),
     ] = "60s",
+    within: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="For all of it; what is not known by then is unproven.",
+            rich_help_panel=_ASKING,
+        ),
+    ] = None,
     load_limit: Annotated[
         str,
         typer.Option(
@@ -126,23 +136,26 @@ def check(  # noqa: PLR0913 - each is an option of the command
         "deadline": deadline,
     }
     source, policy = check_options.source(url, given), check_options.policy(wait, load_limit)
+    limit = check_options.limit(within, source, policy)
     try:
         if watch:
             _watch(source, policy)
         else:
-            report = _checked(source, policy, ask=not no_ask)
+            report = _checked(source, policy, limit, ask=not no_ask)
             _say(report, as_json=as_json)
             raise typer.Exit(_code(report, liveness=liveness))
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
 
 
-def _checked(source: "EngineSource", policy: "Policy", *, ask: bool) -> "Report":
+def _checked(
+    source: "EngineSource", policy: "Policy", limit: "timedelta | None", *, ask: bool
+) -> "Report":
     import asyncio
 
     from worker.checking import Checker
 
-    return asyncio.run(Checker(source, policy, _tell, ask=ask).run())
+    return asyncio.run(Checker(source, policy, _tell, ask=ask).run(limit))
 
 
 def _watch(source: "EngineSource", policy: "Policy") -> None:
