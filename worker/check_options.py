@@ -9,14 +9,19 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from fleet.durations import Duration, parse, show, within
-from fleet.engine_sources import EngineSource
+from fleet.engine_sources import EngineSource, Kind
 from fleet.engines.proving import WAITS
+from fleet.engines.requests import RequestKind
 from fleet.policy import STRICT, Policy
 from worker.commands.exits import Exit, Stop
 
 #: The keys of a source in the fleet file, and what stands for them on the command line.
 _FLAGS = {
     "url": "URL",
+    "metrics_url": "--metrics-url",
+    "socket": "--socket",
+    "ca": "--ca",
+    "balancer": "--balancer",
     "kind": "--engine",
     "api_key": "--api-key-env",
     "model": "--model",
@@ -26,6 +31,8 @@ _FLAGS = {
     "wait": "--wait",
     "load_limit": "--load-limit",
 }
+#: The engine is whichever its page is recognised as.
+RECOGNISED = "engine"
 _IN_FILE = 'write api_key = { env = "VARIABLE" }'
 
 
@@ -43,13 +50,13 @@ def source(url: str, given: Mapping[str, Any]) -> EngineSource:
         Stop: something is no good; one line with the remedy.
     """
     _check_url(url)
-    _check_word(given, "kind")
-    _check_word(given, "request")
+    _check_word(given, "kind", get_args(Kind))
+    _check_word(given, "request", get_args(RequestKind))
     known = {name: value for name, value in given.items() if value is not None}
     if "api_key" in known:
         known["api_key"] = {"env": _variable(known["api_key"])}
     try:
-        return EngineSource.model_validate({"kind": _default_kind(), **known, "url": url})
+        return EngineSource.model_validate({"kind": RECOGNISED, **known, "url": url})
     except ValidationError as problem:
         raise _wrong(problem) from None
 
@@ -95,15 +102,6 @@ def in_flags(text: str) -> str:
     return text
 
 
-def kinds() -> tuple[str, ...]:
-    return get_args(EngineSource.model_fields["kind"].annotation)
-
-
-def _default_kind() -> str:
-    """Recognised from its page."""
-    return "engine" if "engine" in kinds() else kinds()[0]
-
-
 def _check_url(url: str) -> None:
     if url.startswith(("http://", "https://")):
         return
@@ -115,9 +113,8 @@ def _check_url(url: str) -> None:
     raise Stop(f"URL: {url} has no scheme: write http://{url}", Exit.WRONG_INPUT)
 
 
-def _check_word(given: Mapping[str, Any], key: str) -> None:
+def _check_word(given: Mapping[str, Any], key: str, known: Iterable[str]) -> None:
     word = given.get(key)
-    known: Iterable[str] = get_args(EngineSource.model_fields[key].annotation)
     if word is not None and word not in known:
         said = f"{_FLAGS[key]}: {word!r} is none that is known: write one of {', '.join(known)}"
         raise Stop(said, Exit.WRONG_INPUT)

@@ -9,12 +9,13 @@ from fleet.verdicts import Verdict
 from worker.commands.exits import Exit
 
 _WELL = (Verdict.HEALTHY, Verdict.BUSY, Verdict.IDLE, Verdict.ASLEEP, Verdict.LOADING)
-_PROVED = (Verdict.STUCK, Verdict.UNRESPONSIVE)
+#: ``error`` of an engine is its own word that it died.
+_PROVED = (Verdict.STUCK, Verdict.UNRESPONSIVE, Verdict.ERROR)
 _PROVES_NOTHING = (
     *(Verdict.MISSING, Verdict.UNREADABLE, Verdict.UNPROVEN, Verdict.DEGRADED, Verdict.OVERDUE),
     *(Verdict.SUSPECT, Verdict.RESTARTED),
     # No engine is given these; they are of heartbeat records.
-    *(Verdict.HUNG, Verdict.ERROR, Verdict.SILENT, Verdict.STALLED, Verdict.SKEWED),
+    *(Verdict.HUNG, Verdict.SILENT, Verdict.STALLED, Verdict.SKEWED),
 )
 
 EXITS: dict[Verdict, Exit] = {

@@ -27,8 +27,6 @@ def main() -> None:
 def _run(arguments: list[str]) -> None:
     """A health check starts anew every time, so it loads the one command that it is."""
     if arguments[:1] == ["check"]:
-        # httpx brings a command line of its own, with rich and click, and does without it.
-        sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
         from worker.commands.check import check  # noqa: PLC0415
         from worker.group import new_app  # noqa: PLC0415
 

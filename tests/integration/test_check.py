@@ -124,7 +124,8 @@ async def test_a_paused_one_is_never_asked() -> None:
 async def test_an_error_is_no_hang(word: str, verdict: str) -> None:
     async with sim_vllm() as server:
         await server.say(word)
-        ended = await checked(server)
+        await asyncio.sleep(1.1)
+        ended = await checked(server, "--load-limit", "1s")
         assert (ended.code, ended.verdict) == (3 if verdict == "degraded" else 0, verdict)
         assert (await checked(server, "--liveness")).code == 0
 
@@ -137,6 +138,13 @@ async def test_one_rank_of_two_is_enough() -> None:
         assert (ended.code, ended.document["verdict"]) == (1, "stuck")
         moved = {each["label"]: bool(each["moved"]) for each in ended.document["engines"]}
         assert moved == {"0": True, "1": False}
+
+
+async def test_an_error_soon_after_its_start_is_a_load() -> None:
+    async with sim_vllm() as server:
+        await server.say("fail")
+        ended = await checked(server)
+        assert (ended.code, ended.verdict) == (0, "loading")
 
 
 @pytest.mark.parametrize(("more", "code"), [((), 3), (("--liveness",), 0)])

@@ -47,7 +47,7 @@ CODES = {
     Verdict.SUSPECT: (3, 0),
     Verdict.RESTARTED: (3, 0),
     Verdict.HUNG: (3, 0),
-    Verdict.ERROR: (3, 0),
+    Verdict.ERROR: (1, 1),
     Verdict.SILENT: (3, 0),
     Verdict.STALLED: (3, 0),
     Verdict.SKEWED: (3, 0),
@@ -166,7 +166,7 @@ class TestTheStory:
         assert (steps, came.verdict) == (["look", "wait", "look"], Verdict.IDLE)
 
     def test_work_that_came_in_at_the_second_look_gets_both_its_waits(self) -> None:
-        begun = engine(running=1, steps=100)
+        begun = engine(waiting=1, steps=100)
         readings = [look(page(IDLE)), *[look(page(begun))] * 3]
         steps, came = played(*readings, asked=look(page(begun), UNANSWERED))
         assert steps == [*["look", "wait"] * 3, "look", "ask"]
@@ -295,7 +295,7 @@ class TestWrongUsage:
 
 
 #: A health check starts anew every few seconds, beside a server that needs the memory.
-_HEAVY = {"temporalio", "asyncssh", "redis", "apprise", "rich", "click", "pygments"}
+_HEAVY = {"temporalio", "asyncssh", "redis", "apprise", "rich", "httpx"}
 _LOADED = """
 import os, sys
 end = os._exit

@@ -31,6 +31,36 @@ def check(  # noqa: PLR0913 - each is an option of the command
         str | None,
         typer.Option(metavar="NAME", help="Which engine it is.", rich_help_panel=_READING),
     ] = None,
+    metrics_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Its metrics, where they are not under its base URL.",
+            rich_help_panel=_READING,
+        ),
+    ] = None,
+    socket: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="The Unix socket at which it listens.", rich_help_panel=_READING
+        ),
+    ] = None,
+    ca: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="The certificates that vouch for its own.",
+            rich_help_panel=_READING,
+        ),
+    ] = None,
+    balancer: Annotated[
+        bool,
+        typer.Option(
+            "--balancer",
+            help="It is a load balancer: only its list of models is read.",
+            rich_help_panel=_READING,
+        ),
+    ] = False,
     api_key_env: Annotated[
         str | None,
         typer.Option(
@@ -129,6 +159,10 @@ def check(  # noqa: PLR0913 - each is an option of the command
         )
     given = {
         "kind": engine,
+        "metrics_url": metrics_url,
+        "socket": socket,
+        "ca": ca,
+        "balancer": balancer,
         "api_key": api_key_env,
         "timeout": timeout,
         "model": model,
