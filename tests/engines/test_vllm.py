@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
 
 _RUNNING = "vllm:num_requests_running"
 _ENGINE = "VLLM::EngineCore"
-_OFFLINE = {
-    "HF_HUB_OFFLINE": "1",
+OFFLINE = {
+    "HF_HUBOFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     # What pauses and puts to sleep is only there in this mode.
@@ -25,14 +25,17 @@ _OFFLINE = {
 }
 
 
-def server(*more: str, **how: Any) -> AbstractContextManager[Real]:
-    argv = [
+def argv(*more: str) -> list[str]:
+    return [
         *(str(python_of("vllm")), "-m", "vllm.entrypoints.openai.api_server"),
         *("--model", str(hf()), "--served-model-name", "tiny", "--dtype", "bfloat16"),
         *("--host", "127.0.0.1", "--port", "PORT", "--max-model-len", "16384", "--enforce-eager"),
         *more,
     ]
-    return running("vllm", argv, within=300, variables=_OFFLINE, **how)
+
+
+def server(*more: str, **how: Any) -> AbstractContextManager[Real]:
+    return running("vllm", argv(*more), within=300, variables=OFFLINE, **how)
 
 
 @pytest.fixture(scope="module")
