@@ -206,7 +206,7 @@ class Exchange:
         self._status = head.status
         assert self._backend is not None
         series = self._series(self._backend)
-        self._observer = observe(series, self.head.path, head, self._began)
+        self._observer = observe(series, self.head, head, self._began)
         if self._tee is not None and self._tee.pair is not None:
             name = self._backend.name
             self._observer = self._tee.pair.of_production(head, name, self._observer)
@@ -258,12 +258,14 @@ class Exchange:
     def _count(self, backend: Backend) -> None:
         first = self._first - self._began if self._first is not None else None
         self._series(backend).ended(self._status, first, time.monotonic() - self._began)
-        self._observed(whole=True)
+        if self._observer is not None:
+            self._observer.over(whole=True)
+            self._observer = None
 
-    def _observed(self, *, whole: bool) -> None:
+    def _broken_off(self) -> None:
         observer, self._observer = self._observer, None
         if observer is not None:
-            observer.over(whole=whole)
+            observer.over(whole=False)
 
     def _series(self, backend: Backend) -> Series:
         series = self.route.series.get(backend)
@@ -307,7 +309,7 @@ class Exchange:
         self._fail(fault, message)
 
     def cancel(self) -> None:
-        self._observed(whole=False)
+        self._broken_off()
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
@@ -331,7 +333,7 @@ class Exchange:
             client.refuse(fault, message)
 
     def _end(self) -> None:
-        self._observed(whole=False)
+        self._broken_off()
         if self._tee is not None:
             if not self.request_done:
                 self._tee.rejected()

@@ -139,8 +139,9 @@ def add_histogram(
     family: HistogramMetricFamily, labels: Iterable[str], histogram: Histogram
 ) -> None:
     counts = list(histogram.counts)
+    bounds = [str(float(bound)) for bound in histogram.bounds]
     total, buckets = 0, []
-    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), counts, strict=True):
+    for bound, count in zip((*bounds, "+Inf"), counts, strict=True):
         total += count
         buckets.append((bound, float(total)))
     family.add_metric(list(labels), buckets, histogram.total)

@@ -43,6 +43,16 @@ NOT_IN_TRAILERS = HOP_BY_HOP | {b"host", b"authorization", b"cookie", b"set-cook
 MARKER = b"steady-mirror"
 _OURS = frozenset({b"host", b"expect", MARKER})
 
+#: The last parts of paths that ask a model for something, in the words of the OpenTelemetry
+#: conventions for generative AI.
+_OPERATIONS = {
+    b"completions": "text_completion",
+    b"responses": "chat",
+    b"messages": "chat",
+    b"embeddings": "embeddings",
+    b"rerank": "rerank",
+}
+
 Field = tuple[bytes, bytes, bytes]  # name in lower case, name, value
 
 
@@ -109,7 +119,8 @@ class RequestHead:
     """A request's head; ``fields`` are those that may be passed on. It is shared: never change it.
 
     ``length`` is none for a chunked body, and 0 for none. ``host`` is what the client asked for.
-    ``marked`` says that it is a mirrored request, with the marker's value.
+    ``marked`` says that it is a mirrored request, with the marker's value. ``operation`` is what it
+    asks a model for.
     """
 
     __slots__ = (
@@ -123,6 +134,7 @@ class RequestHead:
         "length",
         "marked",
         "method",
+        "operation",
         "path",
         "size",
         "target",
@@ -136,6 +148,7 @@ class RequestHead:
         self.is_head = method == b"HEAD"
         self.target, authority = _origin_form(method, lines.target)
         self.path = self.target.partition(b"?")[0]
+        self.operation = _operation(self.path)
         self.chunked = framing.chunked
         self.length = None if framing.chunked else framing.length or 0
         if version == "1.0":
@@ -264,6 +277,12 @@ def _answer(raw: bytes) -> AnswerHead:
 
 _remembered_request = lru_cache(REMEMBERED)(_request)
 _remembered_answer = lru_cache(REMEMBERED)(_answer)
+
+
+def _operation(path: bytes) -> str | None:
+    if path.endswith(b"/chat/completions"):
+        return "chat"
+    return _OPERATIONS.get(path[path.rfind(b"/") + 1 :])
 
 
 def _form(fields: Iterable[Field]) -> str:

@@ -253,7 +253,7 @@ class MirroredRequest:
 
     def on_answer_head(self, head: AnswerHead) -> None:
         self._status = head.status
-        self._observer = observe(self._target.series, self._head.path, head, self._began)
+        self._observer = observe(self._target.series, self._head, head, self._began)
         if self.pair is not None:
             self._observer = self.pair.of_candidate(head, self._target.name, self._observer)
 

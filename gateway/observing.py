@@ -6,12 +6,13 @@ the looking, and nothing else.
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Protocol
 
 from gateway.events import Events
-from gateway.heads import COMPRESSED, JSON, STREAM, AnswerHead
-from gateway.tally import Generation, Series
+from gateway.heads import COMPRESSED, JSON, STREAM, AnswerHead, RequestHead
+from gateway.tally import DURATION, Generation, Series
 from gateway.usage import usage
 
 #: Of an answer in JSON only the end is kept, where its usage stands.
@@ -19,21 +20,6 @@ TAIL = 16 * 1024
 
 #: Why of an answer, or of a part of it, nothing is known of tokens.
 NO_USAGE, LONG_EVENT, FAULT = "no_usage", "long_event", "fault"
-
-_OPERATIONS = {
-    b"completions": "text_completion",
-    b"responses": "chat",
-    b"messages": "chat",
-    b"embeddings": "embeddings",
-    b"rerank": "rerank",
-}
-
-
-def operation_of(path: bytes) -> str | None:
-    """What a path asks a model for, in the words of the OpenTelemetry conventions."""
-    if path.endswith(b"/chat/completions"):
-        return "chat"
-    return _OPERATIONS.get(path[path.rfind(b"/") + 1 :])
 
 
 class Observer(Protocol):
@@ -43,10 +29,11 @@ class Observer(Protocol):
     def over(self, *, whole: bool) -> None: ...
 
 
-def observe(series: Series, path: bytes, answer: AnswerHead, began: float) -> Observer | None:
+def observe(
+    series: Series, request: RequestHead, answer: AnswerHead, began: float
+) -> Observer | None:
     """Who looks at an answer; none where it is no success, or of nothing that a model was asked."""
-    made = _OBSERVERS.get(answer.form)
-    operation = operation_of(path)
+    made, operation = _OBSERVERS.get(answer.form), request.operation
     if made is None or operation is None or not 200 <= answer.status < 300:
         return None
     generation = series.generations.get(operation)
@@ -102,7 +89,9 @@ class _OfWhole(_Timed):
     __slots__ = ("_tail",)
 
     def __init__(self, generation: Generation, began: float) -> None:
-        super().__init__(generation, began)
+        self._generation = generation
+        self._began = began
+        self._is_over = False
         self._tail = b""
 
     def body(self, data: bytes) -> None:
@@ -140,7 +129,9 @@ class _OfStream(_Timed):
                 return
             now = time.monotonic()
             if self._latest:
-                self._generation.gaps.add(now - self._latest)
+                gaps, gap = self._generation.gaps, now - self._latest
+                gaps.counts[bisect_left(DURATION, gap)] += 1
+                gaps.total += gap
             else:
                 self._first = now
                 self._generation.first_token.add(now - self._began)

@@ -11,7 +11,7 @@ import sys
 import threading
 from contextlib import suppress
 
-from fleet.paired_samples import PairedSample
+from fleet.paired_samples import PairedSample, Place
 from gateway.pair_writer import send
 from gateway.pairing import Kept, Pairs
 
@@ -71,18 +71,14 @@ class PairFiles:
             self._close(self._writer)
 
     def _written(self, pairs: Pairs, sample: PairedSample) -> Kept:
-        writer = self._writer
-        if writer is None:
-            writer = self._writer = _started()
-        assert writer.stdin is not None
-        assert writer.stdout is not None
         try:
-            send(writer.stdin, pairs.place, sample)
-            said = writer.stdout.readline().decode().strip()
-            return Kept(said)
-        except (OSError, ValueError):  # it died; the next sample gets another
-            self._close(writer)
-            self._writer = None
+            if self._writer is None:
+                self._writer = _started()
+            return _asked(self._writer, pairs.place, sample)
+        except (OSError, ValueError):  # it died, or did not start; the next sample gets another
+            if self._writer is not None:
+                self._close(self._writer)
+                self._writer = None
             return Kept.FAULT
 
     def _close(self, writer: subprocess.Popen[bytes]) -> None:
@@ -105,6 +101,18 @@ def _started() -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
+
+
+def _asked(writer: subprocess.Popen[bytes], place: Place, sample: PairedSample) -> Kept:
+    """What the process says became of it.
+
+    Raises:
+        OSError, ValueError: it has died.
+    """
+    assert writer.stdin is not None
+    assert writer.stdout is not None
+    send(writer.stdin, place, sample)
+    return Kept(writer.stdout.readline().decode().strip())
 
 
 def _count(pairs: Pairs, result: Kept, held: int) -> None:

@@ -14,7 +14,7 @@ FIRST_TOKEN = (
     *(1.0, 2.5, 5.0, 7.5, 10.0),
 )
 PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
-TOKENS = tuple(float(4**power) for power in range(14))
+TOKENS = tuple(4**power for power in range(14))
 
 
 class Histogram:
@@ -44,7 +44,9 @@ class Tokens:
     def book(self, count: int, *, whole: bool) -> None:
         self.total += count
         if whole:
-            self.whole.add(count)
+            histogram = self.whole
+            histogram.counts[bisect_left(TOKENS, count)] += 1
+            histogram.total += count
 
 
 class Generation:

@@ -11,6 +11,11 @@ _LONGEST = 4096
 _INPUT = (b"prompt", b"input")
 _KEY = b'"usage"'
 _BEGINS = re.compile(rb'"usage"\s{0,16}:\s{0,16}\{')
+#: As nearly all engines write it.
+_PLAIN = re.compile(
+    rb'"usage": ?\{"prompt_tokens": ?(\d{1,12}),(?: ?"total_tokens": ?\d{1,12},)?'
+    rb' ?"completion_tokens": ?(\d{1,12})'
+)
 _COUNT = re.compile(rb'"(prompt|input|completion|output)_tokens"\s{0,16}:\s{0,16}(\d{1,12})')
 
 
@@ -19,6 +24,9 @@ def usage(data: bytes) -> tuple[int | None, int | None]:
     what it leaves out.
     """
     at = data.rfind(_KEY)
+    plain = _PLAIN.match(data, at) if at >= 0 else None
+    if plain is not None:
+        return int(plain[1]), int(plain[2])
     while at >= 0 and _BEGINS.match(data, at) is None:
         at = data.rfind(_KEY, 0, at)
     if at < 0:

@@ -243,6 +243,19 @@ async def test_a_writer_that_dies_is_started_anew(tmp_path: Path) -> None:
     assert len(lines(tmp_path)) == 2
 
 
+async def test_a_writer_that_can_not_be_started_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pairing(tmp_path, said("a"), said("b")) as gateway:
+        with monkeypatch.context() as without:
+            without.setattr("gateway.pair_files.sys.executable", str(tmp_path / "none"))
+            await gateway.client.post(CHAT, json=ASKED)
+            assert await results(gateway) == {Kept.FAULT: 1}
+        due(gateway)
+        await gateway.client.post(CHAT, json=ASKED)
+        assert (await results(gateway, 2))[Kept.WRITTEN] == 1
+
+
 async def test_a_fault_of_ours_ends_the_sample_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
