@@ -46,7 +46,7 @@ class Confirming:
         if not isinstance(step, Ask):
             return await self._case.hands.read("has a witness moved?")
         self._book.enter(Phase.CONFIRMING, "one short request is sent, and its page read meanwhile")
-        return await self._engines.ask(suspected=step.suspected)
+        return await self._engines.ask(suspected=step.suspected, ranks=step.ranks)
 
     async def _policy(self) -> Policy:
         present = await self._case.hands.present()

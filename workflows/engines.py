@@ -65,7 +65,7 @@ class Engines(Known):
                 came = None
                 await self._pause(step.span, "does a witness move?")
             elif isinstance(step, Ask):
-                came = await self.ask(suspected=step.suspected)
+                came = await self.ask(suspected=step.suspected, ranks=step.ranks)
             else:
                 came = await self._hands.read(why)
 
@@ -82,20 +82,22 @@ class Engines(Known):
         finding = self.judge(reading, policy)
         if not is_open(reading, finding, last):
             return reading, finding
-        asked = await self.ask(suspected=finding.verdict is not Verdict.IDLE)
+        asked = await self.ask(suspected=finding.verdict is not Verdict.IDLE, ranks=self.doubted)
         if asked is not None and asked.engine is not None:
             return asked, self.heard(asked, policy)
         why_not = f"it could not be asked; {finding.why}"
         return reading, Finding(verdict=Verdict.UNPROVEN, why=why_not)
 
-    async def ask(self, *, suspected: bool) -> Reading | None:
+    async def ask(self, *, suspected: bool, ranks: tuple[str, ...] = ()) -> Reading | None:
         """Send one short request, if nothing has moved since the last look; none where it is not
         known what came of it.
         """
         for _ in range(_TRIES):
             try:
                 return await self._in_its_turn(
-                    AskRequest(server=self._server, since=self.last, suspected=suspected)
+                    AskRequest(
+                        server=self._server, since=self.last, suspected=suspected, ranks=ranks
+                    )
                 )
             except WorkflowAlreadyStartedError:
                 await self._pause(_BETWEEN, "another request to it is under way")

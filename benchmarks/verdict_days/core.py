@@ -106,7 +106,7 @@ class Exports(Protocol):
 class Core:
     def __init__(self, shape: Shape, exports: Exports) -> None:
         self.shape, self.exports = shape, exports
-        self.now = 0.0
+        self.now = self.worked_at = 0.0
         self.counts = Counts()
         self.halt: Halt | None = None
         self.running: list[Request] = []
@@ -205,7 +205,7 @@ class Core:
 
     def _apply(self, steps: int) -> None:
         self._began += steps * self._span
-        self.now = self._began
+        self.now = self.worked_at = self._began
         self._left -= steps
         writing = [each for each in self.running if each.read >= each.prompt]
         counts, read = self.counts, 0

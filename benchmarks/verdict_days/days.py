@@ -112,6 +112,7 @@ def _busy() -> list[Day]:
             "batch job of 2 to 4 requests, 8 servers",
             Build(kind="vllm", shape=Shape(slots=2 + at % 3, step=0.05)),
             [job(MINUTE + at, 2 + at % 3, 2000, 24_000)],
+            hours=2.5,
         )
         for at in range(8)
     ]
@@ -120,6 +121,7 @@ def _busy() -> list[Day]:
             "12 requests each on two full servers",
             Build(kind="vllm", shape=Shape(slots=12, step=0.06)),
             [job(MINUTE, 12, 1000, 10_000)],
+            hours=2.5,
         )
         for _ in range(2)
     ]
@@ -168,11 +170,15 @@ def _hangs() -> list[Day]:
                 [*every(at + 240, 4 * HOUR, 45, 800, 300), hang(at, Halt.FROZEN)],
             ),
         ]
-    for kind in ("vllm", "sglang"):
+    for kind, rank in (("vllm", 0), ("vllm", 1), ("sglang", 0)):
         two = Build(kind=kind, ranks=2)
-        stuck = [job(60, 4, 900, 700), hang(HOUR + 7, Halt.FROZEN, 0)]
+        stuck = [job(60, 4, 900, 700), hang(HOUR + 7, Halt.FROZEN, rank)]
         days.append(Day("a hang at a collective of one rank of two", two, stuck))
-    return days
+    two = Build(kind="vllm", ranks=2)
+    idle_one = [hang(50, Halt.FROZEN, 0), job(60, 4, 900, 700)]
+    days.append(Day("one rank frozen while idle, the other at work", two, idle_one))
+    # An hour to miss it in, and some more.
+    return [replace(day, hours=2.5) for day in days]
 
 
 def _on_purpose() -> list[Day]:

@@ -2,9 +2,9 @@
 
 vLLM V1 writes its gauges after a step, and counts only steps that gave a request its output. V0
 counts every step, and adds an empty sample about every 10 s, also while it hangs. SGLang writes its
-gauges after a prefill batch and after every 40 steps of decoding; its token counters of each step
-are apart from those of finished requests. llama.cpp counts batches; its token counters stand still
-through a whole request.
+gauges after a prefill batch, after every 40 steps of decoding, and when it has been idle for 30 s;
+it counts the tokens of each step apart from those of finished requests. llama.cpp counts batches;
+its token counters stand still through a whole request.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +15,8 @@ from benchmarks.verdict_days.core import Core, Halt
 EMPTY_SAMPLE = 10
 #: Steps of decoding between two of SGLang's reports.
 _REPORT_EVERY = 40
+#: Seconds after which an idle SGLang writes its gauges.
+_IDLE_REPORT = 30
 
 
 class Gauges:
@@ -44,6 +46,9 @@ class Gauges:
     def turned(self, core: Core) -> None:
         self.write(core)
 
+    def looked_at(self, core: Core) -> None:
+        """Before a page is written; most gauges are not touched then."""
+
     def aborted(self, core: Core) -> None:
         if not self.keeps_stale:
             self.write(core)
@@ -65,7 +70,12 @@ class SglangGauges(Gauges):
             self.write(core)
 
     def aborted(self, core: Core) -> None:
-        """Also where all is well it is only written by the next batch."""
+        """Nothing, until it has been idle for a while."""
+
+    def looked_at(self, core: Core) -> None:
+        is_idle = core.halt is None and not core.in_flight
+        if is_idle and core.now - core.worked_at >= _IDLE_REPORT and not self.keeps_stale:
+            self.write(core)
 
 
 class LlamaGauges(Gauges):

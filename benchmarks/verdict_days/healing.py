@@ -100,7 +100,9 @@ class Healing:
         for _ in range(12):
             if not self._eyes.asking:
                 since = self._known.last
-                request = AskRequest(server=NAME, since=since, suspected=step.suspected)
+                request = AskRequest(
+                    server=NAME, since=since, suspected=step.suspected, ranks=step.ranks
+                )
                 return (yield from self._eyes.ask(request))
             yield 10.0
         return None

@@ -7,7 +7,7 @@ person, and counts as missed.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from benchmarks.verdict_days.core import Core, Halt, Request, Shape
+from benchmarks.verdict_days.core import HANGS, Core, Halt, Request, Shape
 from benchmarks.verdict_days.exports import EMPTY_SAMPLE, EXPORTS, SAYS_ITS_START
 
 #: Seconds after which a person finds a server that nobody else found.
@@ -112,6 +112,8 @@ class Server:
     def page(self, limit: float) -> str:
         """The metrics page; the very same text while nothing changes. Raises Refused or Slow."""
         self._answer_within(limit)
+        for core, gauges in zip(self.cores, self.gauges, strict=True):
+            gauges.looked_at(core)
         state = [
             (*core.state(), gauges.running, gauges.waiting, gauges.kv)
             for core, gauges in zip(self.cores, self.gauges, strict=True)
@@ -150,11 +152,11 @@ class Server:
         """A check's request. Raises Refused."""
         if not self.serves:
             raise Refused
+        core = self.cores[self._turn_of() if rank is None else rank]
         truth = self.truth
         truth.requests += 1
-        truth.to_busy += self.in_flight > 0 and self.hung_since is None
+        truth.to_busy += core.in_flight > 0 and core.halt not in HANGS
         self.posts += 1
-        core = self.cores[self._turn_of() if rank is None else rank]
         return core.submit(Request(prompt, output))
 
     def hang_up(self, request: Request) -> None:

@@ -22,6 +22,7 @@ from benchmarks.verdict_days.server import Build, Event
 _NIGHT, _DAY = 900.0, 75.0
 #: One ordinary day in so many sees a hang.
 _HANGS_IN = 3
+_IN_RANKS = frozenset({"vllm", "sglang"})
 
 
 def ordinary(number: int) -> Day:
@@ -32,13 +33,22 @@ def ordinary(number: int) -> Day:
         slots=chance.choice((2, 4, 16, 64)),
         step=chance.uniform(0.02, 0.06),
         per_token=chance.choice((0.0001, 0.0005, 0.002)),
+        chunk=chance.choice((512, 2048, 8192, 65_536)),
+        flat_kv=chance.random() < 0.2,
     )
-    build = Build(kind=kind, shape=shape, load=chance.uniform(60, 600))
+    build = Build(
+        kind=kind,
+        shape=shape,
+        ranks=2 if kind in _IN_RANKS and chance.random() < 0.3 else 1,
+        load=chance.uniform(60, 600),
+        keeps_stale=chance.random() < 0.2,
+    )
     script = [*_requests(chance), *_job(chance), *_mishaps(chance)]
     if number % _HANGS_IN == 0:
         # An hour before the end at the latest, so that there is time to miss it.
         halt = chance.choice((Halt.FROZEN, Halt.FROZEN, Halt.ADMISSION))
-        script.append(hang(chance.uniform(0.2, 22.5) * HOUR, halt))
+        rank = chance.randrange(build.ranks) if halt is Halt.FROZEN else None
+        script.append(hang(chance.uniform(0.2, 22.5) * HOUR, halt, rank))
     return Day("ordinary days", build, script, hours=24)
 
 

@@ -6,9 +6,11 @@ from fleet.engines.reading import EngineReading
 
 class AskRequest(Message):
     """``since`` is the last look: what has moved from it is not asked. ``suspected`` engines are
-    asked although their gauges say that work is in flight.
+    asked although their gauges say that work is in flight: of several those in ``ranks``, which
+    stood still while others moved, or did not answer while they were idle.
     """
 
     server: str
     since: EngineReading | None = None
     suspected: bool = False
+    ranks: tuple[str, ...] = ()

@@ -29,18 +29,48 @@ def whom(
     change = compare(engine, last)
     if change.restarted:
         return reading
-    meant = change.still if request.suspected else ()
-    if not meant and (moves := _works(engine, change)) is not None:
-        return with_answer(reading, moves)
-    if not (request.suspected or probes):
-        return reading
-    return meant or _each(engine)
+    if request.suspected:
+        meant = _named(engine, change, request.ranks) if request.ranks else change.still
+        return meant or _moves(reading, engine, change) or _by_name(engine, engine.engines)
+    resting = at_rest(engine, change)
+    if not resting:
+        return _moves(reading, engine, change) or reading
+    return _by_name(engine, resting) if probes else reading
 
 
-def _each(engine: EngineReading) -> tuple[EngineState, ...]:
-    """Each engine of an idle server that a request can name, else whichever takes one."""
+def at_rest(engine: EngineReading, change: Change) -> tuple[EngineState, ...]:
+    """The engines that a probe asks: idle, and not moved since the last one.
+
+    Beside engines that are at work only one that a request can be sent to by its name.
+    """
+    if engine.in_flight and not profile_named(engine.profile).ranks:
+        return ()
+    moved = {each.label for each in change.moved}
+    return tuple(
+        each
+        for each in engine.engines
+        if not (each.in_flight or each.asleep or each.label in moved)
+        and (not engine.in_flight or each.label.isdecimal())
+    )
+
+
+def _named(
+    engine: EngineReading, change: Change, labels: tuple[str, ...]
+) -> tuple[EngineState, ...]:
+    """The engines that are in doubt, but those that have moved."""
+    unmoved = (each for each in engine.engines if each not in change.moved)
+    return tuple(each for each in unmoved if each.label in labels)
+
+
+def _by_name(engine: EngineReading, meant: tuple[EngineState, ...]) -> tuple[EngineState, ...]:
+    """Those that are meant where a request can name them, else whichever takes one."""
     is_one = len(engine.engines) == 1
-    return engine.engines if is_one or profile_named(engine.profile).ranks else (_ANY,)
+    return meant if is_one or profile_named(engine.profile).ranks else (_ANY,)
+
+
+def _moves(reading: Reading, engine: EngineReading, change: Change) -> Reading | None:
+    moves = _works(engine, change)
+    return with_answer(reading, moves) if moves is not None else None
 
 
 def _works(engine: EngineReading, change: Change) -> Answer | None:
@@ -89,11 +119,23 @@ class Watched:
         if engine is None or engine.page is not Page.OK:
             return
         change = compare(engine, Sighting.of(self._last))
-        if change.restarted:
+        if change.restarted or self._is_queue_counted_anew(engine):
             self._moves += _OWN + 1
         elif any(self._engine.label in (_ANY.label, each.label) for each in change.moved):
             self._moves += 1
         self._last = engine
+
+    def _is_queue_counted_anew(self, engine: EngineReading) -> bool:
+        """Its queue is a witness while requests run: a step of theirs counts who waits, and so the
+        very request that was sent.
+        """
+        queues = [
+            each.witnesses.get("queue")
+            for seen in (self._last, engine)
+            for each in seen.engines
+            if each.label == self._engine.label
+        ]
+        return None not in queues and len(set(queues)) > 1
 
     @property
     def others_moved(self) -> bool:

@@ -2,6 +2,7 @@
 
 from fleet.contracts.engine import AskRequest
 from fleet.contracts.sweep import SweepReadings, SweepResult
+from fleet.engines.asking import at_rest
 from fleet.engines.reading import Page
 from fleet.engines.sighting import Sighting, compare
 from fleet.judge import Memory
@@ -20,12 +21,12 @@ def whom(seen: SweepReadings, before: SweepResult | None) -> list[AskRequest]:
 
 def _shows_nothing(reading: Reading, before: Memory | None) -> bool:
     engine = reading.engine
-    if engine is None or engine.in_flight or engine.asleep:
+    if engine is None or engine.asleep:
         return False
     if engine.page is not Page.OK:
         return engine.page is Page.LISTED
     last = Sighting.decode(before.engine) if before is not None else None
-    return len(compare(engine, last).moved) < len(engine.engines)
+    return bool(at_rest(engine, compare(engine, last)))
 
 
 def carried(result: SweepResult, before: SweepResult | None, kept: list[str]) -> SweepResult:

@@ -77,10 +77,17 @@ def is_open(reading: Reading, finding: Finding, last: EngineReading | None) -> b
     )
 
 
-def is_shown_alive(reading: Reading, last: EngineReading | None) -> bool:
-    """Whether an engine without work in flight needs no request, since it has moved by itself."""
+def is_shown_alive(
+    reading: Reading, last: EngineReading | None, ranks: tuple[str, ...] = ()
+) -> bool:
+    """Whether an engine without work in flight needs no request, since it has moved by itself.
+
+    ``ranks`` names those of several that are meant; else all of them are.
+    """
     engine = reading.engine
     if engine is None or last is None or engine.page is not Page.OK:
         return False
     change = compare(engine, Sighting.of(last))
+    if ranks:
+        return set(ranks) <= {each.label for each in change.moved}
     return change.known and len(change.moved) == len(engine.engines)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from fleet.engines.judge import find
 from fleet.engines.proof import Proof, is_open, is_shown_alive, judge_again, proof_of
 from fleet.engines.reading import Came, EngineReading, Page
-from fleet.engines.sighting import Sighting
+from fleet.engines.sighting import Sighting, compare
 from fleet.engines.windows import longest_window
 from fleet.judge import Finding
 from fleet.policy import Policy
@@ -42,10 +42,12 @@ class Look:
 class Ask:
     """Send one short request if nothing has moved since the last look.
 
-    The reading after it is sent back, or none where it is not known what came of it.
+    The reading after it is sent back, or none where it is not known what came of it. ``ranks``
+    names the engines that are in doubt, where that is known.
     """
 
     suspected: bool
+    ranks: tuple[str, ...] = ()
 
 
 Step = Pause | Look | Ask
@@ -78,21 +80,28 @@ Settling = Generator[Step, Reading | None, tuple[Reading, Finding] | None]
 
 
 class Known:
-    """What is known of an engine that is in doubt: its last look, and what was proved of it."""
+    """What is known of an engine that is in doubt: its last look, and what was proved of it.
+
+    ``doubted`` names its engines that stood still over the last wait, or were proved to.
+    """
 
     def __init__(self) -> None:
         self.last: EngineReading | None = None
         self.proof: Proof | None = None
+        self.doubted: tuple[str, ...] = ()
 
     def forget(self) -> None:
         """What the process before a restart showed proves nothing against the new one."""
         self.last = self.proof = None
+        self.doubted = ()
 
     def judge(self, reading: Reading, policy: Policy) -> Finding:
         """Judge a look by itself: nobody is asked and nothing is waited for."""
         finding = judge_again(reading, self.proof, self.last, policy)
         if finding.verdict not in _PROVED:
             self.proof = None
+        if finding.verdict is Verdict.SUSPECT:
+            self.doubted = self._still(reading)
         self._keep(reading)
         return finding
 
@@ -104,8 +113,14 @@ class Known:
         self._keep(reading)
         self.proof = proof
         if proof is not None:
+            self.doubted = tuple(sorted(proof.labels))
             finding = finding.model_copy(update={"verdict": proof.verdict})
         return finding
+
+    def _still(self, reading: Reading) -> tuple[str, ...]:
+        before = Sighting.of(self.last) if self.last is not None else None
+        still = compare(reading.engine, before).still if reading.engine is not None else ()
+        return tuple(each.label for each in still)
 
     def _keep(self, reading: Reading) -> None:
         if reading.engine is not None and reading.engine.page is Page.OK:
@@ -116,15 +131,16 @@ def confirm(known: Known, doubt: EngineReading, policy: Policy) -> Confirming:
     """From the look that aroused a doubt to what can be proved of it."""
     unanswered = doubt.answer is not None and doubt.answer.came is Came.NONE
     known.last = doubt
+    named = (doubt.answer.rank,) if unanswered and doubt.answer and doubt.answer.rank else ()
     # Both waits together span what the engine's own page needs to show a movement.
     wait = max(policy.confirm_wait, longest_window(doubt) / WAITS)
     for number in range(1, WAITS + 1):
         yield Pause(wait, number)
         reading = yield Look()
-        refuted = _refuted(known, _seen(reading), policy, unanswered=unanswered)
+        refuted = _refuted(known, _seen(reading), policy, named, unanswered=unanswered)
         if refuted is not None:
             return refuted
-    asked = yield Ask(suspected=True)
+    asked = yield Ask(suspected=True, ranks=named or known.doubted)
     if asked is None or asked.engine is None:
         return NotSo("it is not known what came of the request; the next sweep tells")
     return _concluded(doubt, asked, known.heard(asked, policy))
@@ -142,7 +158,7 @@ def settle(known: Known, reading: Reading, policy: Policy) -> Settling:
         finding = known.judge(reading, policy)
         if finding.verdict is not Verdict.SUSPECT:
             return reading, finding
-    asked = yield Ask(suspected=finding.verdict is not Verdict.IDLE)
+    asked = yield Ask(suspected=finding.verdict is not Verdict.IDLE, ranks=known.doubted)
     if asked is not None and asked.engine is not None:
         return asked, known.heard(asked, policy)
     is_proved = finding.verdict in (Verdict.UNRESPONSIVE, Verdict.ERROR)
@@ -154,10 +170,15 @@ def _seen(reading: Reading | None) -> Reading:
     return reading
 
 
-def _refuted(known: Known, reading: Reading, policy: Policy, *, unanswered: bool) -> NotSo | None:
-    is_alive = is_shown_alive(reading, known.last)
+def _refuted(
+    known: Known, reading: Reading, policy: Policy, named: tuple[str, ...], *, unanswered: bool
+) -> NotSo | None:
+    """``named`` is the engine of several that gave no answer."""
+    is_alive = is_shown_alive(reading, known.last, named)
     finding = known.judge(reading, policy)
-    is_idle = finding.verdict is Verdict.IDLE and unanswered and not is_alive
+    # Of an idle engine among others, their work says nothing.
+    rests = (Verdict.IDLE, Verdict.BUSY) if named else (Verdict.IDLE,)
+    is_idle = finding.verdict in rests and unanswered and not is_alive
     if finding.verdict is Verdict.SUSPECT or is_idle:
         return None
     return NotSo(f"{finding.verdict}: {finding.why}")

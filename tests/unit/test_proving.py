@@ -50,7 +50,8 @@ def test_a_doubt_is_waited_for_twice_and_asked_once() -> None:
     story = confirm(Known(), engine(), Policy())
     steps, said = told(story, still, still, reading(engine(answer=Came.NONE)))
     wait = Policy().confirm_wait
-    assert steps == [Pause(wait, 1), Look(), Pause(wait, 2), Look(), Ask(suspected=True)]
+    asked = Ask(suspected=True, ranks=("0",))
+    assert steps == [Pause(wait, 1), Look(), Pause(wait, 2), Look(), asked]
     assert len([step for step in steps if isinstance(step, Pause)]) == WAITS
     assert isinstance(said, Proved)
     assert said.verdict is Verdict.STUCK
@@ -82,6 +83,63 @@ def test_only_engines_that_stand_still_are_asked_of_a_server_with_several() -> N
     asked = whom(reading(_pair(1, 2)), request, probes=True)
     assert isinstance(asked, tuple)
     assert [each.label for each in asked] == ["0"]
+
+
+def test_only_who_stood_still_over_the_last_wait_is_asked_though_all_do_at_a_glance() -> None:
+    """Between the last look and the request lies no time in which a slow engine would move."""
+    looks = [reading(_pair(1, 2)), reading(_pair(1, 3)), reading(_pair(1, 4))]
+    known = Known()
+    story = confirm(known, _pair(1, 1), Policy())
+    steps, _ = told(story, looks[0], looks[1], None)
+    assert steps[-1] == Ask(suspected=True, ranks=("0",))
+    request = AskRequest(server="s", since=known.last, suspected=True, ranks=("0",))
+    asked = whom(looks[1], request, probes=True)
+    assert isinstance(asked, tuple)
+    assert [each.label for each in asked] == ["0"]
+
+
+def test_an_idle_engine_is_probed_beside_one_that_works() -> None:
+    asked = whom(reading(_beside()), AskRequest(server="s", since=_beside()), probes=True)
+    assert isinstance(asked, tuple)
+    assert [each.label for each in asked] == ["0"]
+    other = _beside().model_copy(update={"profile": "sglang"})
+    assert isinstance(
+        whom(reading(other), AskRequest(server="s", since=other), probes=True), Reading
+    )
+
+
+def test_an_idle_engine_that_gave_no_answer_is_asked_again_while_the_other_works() -> None:
+    none = Answer(came=Came.NONE, rank="0", sent=1)
+    doubt = _beside(moved=1).model_copy(update={"answer": none})
+    looks = [reading(_beside(moved=moved)) for moved in (2, 3)]
+    asked = _beside(moved=4).model_copy(update={"answer": none})
+    steps, said = told(confirm(Known(), doubt, Policy()), *looks, reading(asked))
+    assert steps[-1] == Ask(suspected=True, ranks=("0",))
+    assert isinstance(said, Proved)
+    assert said.verdict is Verdict.UNRESPONSIVE
+
+
+def test_a_queue_that_is_counted_anew_while_requests_run_is_the_work_of_others() -> None:
+    """The request that was sent stands in it, behind a prompt that moves nothing else."""
+    counted = [
+        EngineReading(profile="vllm", engines=(each,))
+        for each in (
+            EngineState(label="0", running=1, waiting=queue, witnesses={"kv": 1, "queue": queue})
+            for queue in (0, 1)
+        )
+    ]
+    watched = Watched(counted[0], counted[0].engines[0])
+    watched.saw(reading(counted[1]))
+    assert watched.others_moved
+
+
+def _beside(moved: float = 1) -> EngineReading:
+    """An idle engine, and one that works."""
+    states = (
+        EngineState(label="0", witnesses={"kv": 0}),
+        EngineState(label="1", running=2, witnesses={"kv": moved}),
+    )
+    return EngineReading(profile="vllm", engines=states)
 
 
 def test_work_in_flight_is_never_probed() -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -173,6 +174,14 @@ def test_a_count_of_500s_blames_the_server_for_its_client() -> None:
 def test_steady_leaves_a_load_alone_that_lasts_within_its_limit() -> None:
     truth = under(Steady(), load=14 * MINUTE, loading_first=True)
     assert (truth.false_restarts, truth.requests > 0) == (0, True)
+
+
+def test_the_page_has_a_row_for_each_check_and_each_scenario() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "why-not-a-chat-request.md").read_text()
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    assert set(CHECKS) <= set(rows)
+    groups = {day.group for day in (*scenarios(), ordinary(0))}
+    assert groups <= set(rows)
 
 
 def test_the_command_prints_what_was_counted(

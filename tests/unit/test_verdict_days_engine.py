@@ -106,13 +106,14 @@ def test_v0_counts_the_steps_of_a_prefill_and_goes_on_counting_while_it_hangs() 
 
 
 def test_sglang_writes_its_gauges_every_40_steps_of_decoding_and_counts_each() -> None:
-    one = server(ask(0, 10, 20), ask(1, 10, 200), kind="sglang", shape=Shape(step=0.1))
+    one = server(ask(0, 10, 20), ask(1, 10, 190), kind="sglang", shape=Shape(step=0.1))
     running, tokens = "sglang:num_running_reqs", "sglang:realtime_tokens_total"
     # The first ended after two seconds and nothing wrote that down until now.
     assert shown(one, running, 2.5) == 2
     assert shown(one, running, 4.5) == 1
     assert shown(one, tokens, 4.5) < shown(one, tokens, 4.8)
     assert shown(one, "sglang:generation_tokens_total", 4.8) == 20
+    assert [shown(one, running, at) for at in (45, 60)] == [1, 0]
 
 
 def test_the_token_counters_of_llamacpp_stand_still_through_a_request() -> None:
