@@ -51,7 +51,7 @@ def gateways(fleet: Fleet, server: str) -> Gateways | None:
 
 def admin_urls(settings: Gateway) -> list[str]:
     """Where the gateways of a fleet file take orders."""
-    return list(settings.admin_urls) or [_url(settings.admin)]
+    return list(settings.admin_urls) or [own_url(settings.admin)]
 
 
 def wait(where: Gateways, verdict: Verdict | None) -> timedelta:
@@ -80,7 +80,8 @@ def stays_drained(decision: Decision) -> bool:
     return decision.outcome in _STILL_BAD and not decision.recovered
 
 
-def _url(admin: str) -> str:
-    host, port = host_and_port(admin)
+def own_url(address: str) -> str:
+    """Where what listens at an address is reached, from its own machine if it is at all of them."""
+    host, port = host_and_port(address)
     host = _ANY.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

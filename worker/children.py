@@ -9,9 +9,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker import tether
@@ -26,10 +26,14 @@ _LOG_LIMIT = 20_000_000
 
 @dataclass(frozen=True)
 class Program:
+    """``variables`` are set in its environment; told to stop, it has ``stop_within`` seconds."""
+
     name: str
     argv: Sequence[str]
     log: Path
     pid_file: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
+    stop_within: float = _STOP_WITHIN
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ async def running(program: Program) -> AsyncIterator[Child]:
         raise
     finally:
         watch.cancel()
-        await _stop(process)
+        await _stop(process, program.stop_within)
         program.pid_file.unlink(missing_ok=True)
 
 
@@ -84,6 +88,7 @@ async def _start(program: Program) -> Child:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env={**os.environ, **program.variables},
             umask=_FOR_US_ALONE,
         )
     return Child(program, process, before)
@@ -110,12 +115,12 @@ def _tethered(argv: Sequence[str]) -> list[str]:
     return [sys.executable, "-IS", tether.__file__, str(os.getpid()), *argv]
 
 
-async def _stop(process: asyncio.subprocess.Process) -> None:
+async def _stop(process: asyncio.subprocess.Process, within: float) -> None:
     if process.returncode is not None:
         return
     process.terminate()
     try:
-        await asyncio.wait_for(process.wait(), _STOP_WITHIN)
+        await asyncio.wait_for(process.wait(), within)
     except TimeoutError:
         process.kill()
         await process.wait()

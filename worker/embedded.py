@@ -51,7 +51,7 @@ async def embedded_temporal(
     grpc, ui = port_for(state_dir, "temporal", port), port_for(state_dir, "temporal_ui", ui_port)
     where = TemporalAddress(f"127.0.0.1:{grpc}", f"http://127.0.0.1:{ui}")
     async with running(_temporal(state_dir, data, grpc, ui)) as child:
-        await _until_ready(child, where.address, _temporal_answers)
+        await until_ready(child, where.address, _temporal_answers)
         note_temporal(state_dir, where)
         try:
             yield where
@@ -121,7 +121,7 @@ async def embedded_valkey(state_dir: Path) -> AsyncIterator[str]:
     port = port_for(state_dir, "valkey", None)
     url = f"redis://127.0.0.1:{port}/0"
     async with running(_valkey(state_dir, data, port)) as child:
-        await _until_ready(child, url, _valkey_answers)
+        await until_ready(child, url, _valkey_answers)
         note_store(state_dir, url)
         try:
             yield url
@@ -158,7 +158,13 @@ def _pid_file(state_dir: Path, name: str) -> Path:
     return state_dir / f"{name.lower()}.pid"
 
 
-async def _until_ready(child: Child, where: str, answers: Callable[[str], Awaitable[bool]]) -> None:
+async def until_ready(child: Child, where: str, answers: Callable[[str], Awaitable[bool]]) -> None:
+    """Wait until a program answers at its address.
+
+    Raises:
+        EndedError: it ended before.
+        SetupError: it did not within a minute.
+    """
     try:
         async with asyncio.timeout(_READY_WITHIN):
             while not await answers(where):

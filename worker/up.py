@@ -13,6 +13,7 @@ from rich.live import Live
 from fleet.config import Fleet
 from fleet.contracts.fleet import ApplyResult
 from fleet.durations import brief
+from worker.embedded_gateway import embedded_gateway
 from worker.errors import EndedError, SetupError
 from worker.house import House, house, needs_store
 from worker.live import changes, screen
@@ -58,8 +59,13 @@ async def _up(file: Path | None, fleet: Fleet | None, settings: Settings, log: P
     place = str(file) if file is not None else DEMONSTRATION
     with stop_event() as told, cancelled_by(told) as starting:
         console.print("starting …", style="dim")
-        async with house(fleet, settings) as running:
+        async with (
+            house(fleet, settings) as running,
+            embedded_gateway(file, running.fleet, settings.state_dir) as gateway,
+        ):
             _introduce(console, running, await running.apply(running.fleet), place, log)
+            if gateway is not None:
+                console.print(f"Gateway: {gateway}", highlight=False)
             starting.cancel()
             watch = asyncio.create_task(_watch(file, running, console))
             await _show(running, place, console, told)
@@ -160,6 +166,11 @@ async def _reapply(file: Path, running: House, console: Console) -> None:
         )
     result = await running.apply(fleet)
     console.print(f"{file} has changed: {_applied(result)}", highlight=False)
+    begun = running.fleet
+    if (fleet.endpoints, fleet.gateway) != (begun.endpoints, begun.gateway):
+        console.print(
+            "the gateway serves what it began with: stop and start `steady up`", style="yellow"
+        )
 
 
 def _signature(file: Path) -> tuple[int, int] | None:

@@ -4,10 +4,13 @@ import signal
 import subprocess
 from pathlib import Path
 
+import httpx
 import pytest
 from anyio import to_thread
 
+from tests.parts.ports import free_port
 from tests.parts.processes import Command, command, left_behind
+from tests.parts.receiver import Answer, receiver
 from tests.parts.temporal import dev_server
 from worker.demo_fleet import HEALTHY
 
@@ -104,6 +107,46 @@ async def test_a_temporal_that_the_environment_names_is_used_and_none_is_started
             await to_thread.run_sync(running.until, f"{HEALTHY}: ")
             await to_thread.run_sync(_stop, running)
     assert not (tmp_path / "state" / "temporal.db").exists()
+
+
+_ENDPOINT = """
+[gateway]
+listen = "127.0.0.1:{listen}"
+admin = "127.0.0.1:{admin}"
+admin_token = {{ env = "TOKEN" }}
+
+[endpoints.chat]
+backends = {{ gpu-1 = {{ url = "http://127.0.0.1:{backend}" }} }}
+"""
+
+
+def test_it_starts_the_gateway_where_the_file_has_endpoints(tmp_path: Path) -> None:
+    listen, file = free_port(), tmp_path / "fleet.toml"
+    token = {"TOKEN": "a-token-of-a-test-0123456789"}
+    with receiver() as backend:
+        backend.answer = lambda _: Answer(body=b"ok")
+        ports = {"listen": listen, "admin": free_port(), "backend": backend.port}
+        file.write_text(_FLEET + _ENDPOINT.format(**ports))
+        with command(_UP, tmp_path, _state(tmp_path), variables=token) as running:
+            assert running.until("Gateway: ") == f"Gateway: http://127.0.0.1:{listen}"
+            assert httpx.get(f"http://127.0.0.1:{listen}/v1/models").text == "ok"
+            file.write_text(file.read_text() + 'path = "/chat"\n')
+            running.until("the gateway serves what it began with: stop and start `steady up`")
+            _stop(running)
+    assert (tmp_path / "state" / "gateway.lock").exists()
+    assert left_behind(tmp_path) == []
+
+
+def test_a_gateway_that_cant_listen_ends_it_and_says_why(tmp_path: Path) -> None:
+    file, token = tmp_path / "fleet.toml", {"TOKEN": "a-token-of-a-test-0123456789"}
+    with receiver() as taken:
+        ports = {"listen": taken.port, "admin": free_port(), "backend": 1}
+        file.write_text(_FLEET + _ENDPOINT.format(**ports))
+        with command(_UP, tmp_path, _state(tmp_path), variables=token) as running:
+            running.until("the gateway ended with exit code 3")
+            running.until(f"can't listen at gateway.listen = 127.0.0.1:{taken.port} (")
+            assert running.process.wait(timeout=60) == 1
+    assert left_behind(tmp_path) == []
 
 
 def test_a_bad_file_starts_nothing(tmp_path: Path) -> None:
