@@ -19,6 +19,9 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 #: The first parts of the gateway's own paths, behind which a name of a server or candidate stands.
 BACKENDS, CANDIDATES = "/backends", "/candidates"
 
+#: Of one endpoint.
+MOST_CANDIDATES = 10
+
 #: The paths of the OpenAI-compatible APIs that ask a model for something, and change nothing.
 MIRRORED_PATHS = (
     "/v1/chat/completions",
@@ -131,7 +134,7 @@ class Endpoint(BaseModel):
 
     path: Path = "/"
     backends: dict[_Name, Backend] = Field(min_length=1, max_length=500)
-    candidates: dict[_Name, Candidate] = Field(default={}, max_length=10)
+    candidates: dict[_Name, Candidate] = Field(default={}, max_length=MOST_CANDIDATES)
     sample_by: Annotated[str, AfterValidator(_sample_by)] = "request"
     mirrored_paths: tuple[str, ...] = MIRRORED_PATHS
     client_gone: Literal["cancel", "run_dry"] = "cancel"

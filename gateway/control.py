@@ -1,4 +1,4 @@
-"""Orders to a running gateway, from any thread: drain, undrain, samples, weights.
+"""Orders to a running gateway, from any thread: drain, undrain, samples, weights, candidates.
 
 What an order changes is kept first, then put in force on the event loop, so that nothing that was
 answered as done is lost. The data path waits for neither.
@@ -20,8 +20,8 @@ from fleet.contracts.gateway import (
     Lease,
     LeaseTerms,
 )
-from fleet.endpoints import Endpoint
-from gateway.kept import Kept, Sample, Weight
+from fleet.endpoints import MOST_CANDIDATES, Candidate, Endpoint
+from gateway.kept import Added, Kept, Sample, Weight
 from gateway.mirror import Target
 from gateway.server import Gateway
 
@@ -33,6 +33,10 @@ Keep = Callable[[Kept], None]
 
 class Unknown(Exception):
     """There is no such backend, endpoint or candidate. The text is for whoever asked."""
+
+
+class Conflict(Exception):
+    """What is there already forbids it. The text is for whoever asked."""
 
 
 class NotTaken(Exception):
@@ -89,13 +93,19 @@ class Control:
         Raises:
             Unknown, OSError, NotTaken
         """
-        spec = self._endpoint(endpoint).candidates.get(candidate)
-        if spec is None:
-            raise Unknown(f"the endpoint {endpoint} has no candidate {candidate}")
-        sample = Sample(
-            endpoint=endpoint, candidate=candidate, percent=percent, instead_of=spec.sample
-        )
-        self._order(lambda kept: kept.sampled(sample))
+        self._endpoint(endpoint)
+
+        def change(kept: Kept) -> Kept:
+            spec = kept.candidate(self._endpoints, endpoint, candidate)
+            if spec is None:
+                raise Unknown(f"the endpoint {endpoint} has no candidate {candidate}")
+            return kept.sampled(
+                Sample(
+                    endpoint=endpoint, candidate=candidate, percent=percent, instead_of=spec.sample
+                )
+            )
+
+        self._order(change)
 
     def weigh(self, endpoint: str, backend: str, weight: float) -> None:
         """Give a backend another weight.
@@ -108,6 +118,46 @@ class Control:
             raise Unknown(f"the endpoint {endpoint} has no backend {backend}")
         order = Weight(endpoint=endpoint, backend=backend, weight=weight, instead_of=spec.weight)
         self._order(lambda kept: kept.weighed(order))
+
+    def add(self, endpoint: str, candidate: str, spec: Candidate) -> None:
+        """Mirror to a candidate that the fleet file does not have; or change one that was added.
+
+        Raises:
+            Unknown, Conflict, OSError, NotTaken
+        """
+        in_file = self._endpoint(endpoint).candidates
+
+        def change(kept: Kept) -> Kept:
+            owner = self._owner(kept, candidate)
+            if candidate in in_file:
+                raise Conflict(f"{candidate} is in the fleet file: change it there")
+            if owner not in (None, endpoint):
+                raise Conflict(f"{candidate} is a candidate of the endpoint {owner} already")
+            changed = kept.added(Added(endpoint=endpoint, candidate=candidate, spec=spec))
+            own = [each for each in changed.candidates if each.endpoint == endpoint]
+            if len(in_file) + len(own) > MOST_CANDIDATES:
+                raise Conflict(f"{endpoint} has {MOST_CANDIDATES} candidates already: remove one")
+            return changed
+
+        self._order(change)
+
+    def remove(self, endpoint: str, candidate: str) -> None:
+        """Take away a candidate that was added; one that is not there is no fault.
+
+        Raises:
+            Unknown, Conflict, OSError, NotTaken
+        """
+        if candidate in self._endpoint(endpoint).candidates:
+            raise Conflict(f"{candidate} is in the fleet file: set its sample to 0")
+        self._order(lambda kept: kept.removed(endpoint, candidate))
+
+    def _owner(self, kept: Kept, candidate: str) -> str | None:
+        """The endpoint that has a candidate: it has a URL of its own, so there is one."""
+        for name, endpoint in self._endpoints.items():
+            if candidate in endpoint.candidates:
+                return name
+        added = (each.endpoint for each in kept.candidates if each.candidate == candidate)
+        return next(added, None)
 
     # --- what is shown ---------------------------------------------------------------------------
 
@@ -138,7 +188,9 @@ class Control:
 
     def _endpoint_state(self, name: str) -> EndpointState:
         candidates = {
-            each.name: CandidateState(sample=each.percent, in_flight=each.in_flight)
+            each.name: CandidateState(
+                url=each.spec.url, sample=each.percent, in_flight=each.in_flight
+            )
             for each in self._mirrors.targets[name]
         }
         route = self._core.router.public(name)
@@ -191,6 +243,7 @@ class Control:
                 router.drain(name, now + (until - wall).total_seconds())
             else:
                 router.undrain(name)
+        self._apply_candidates(kept)
         samples = {(each.endpoint, each.candidate): each.percent for each in kept.samples}
         for target in self._targets():
             key = (target.endpoint, target.name)
@@ -203,6 +256,21 @@ class Control:
                     for server, spec in endpoint.backends.items()
                 }
             )
+
+    def _apply_candidates(self, kept: Kept) -> None:
+        wanted = {(each.endpoint, each.candidate): each.spec for each in kept.candidates}
+        for target in self._targets():
+            at = (target.endpoint, target.name)
+            if target.name in self._endpoints[target.endpoint].candidates:
+                continue
+            if wanted.get(at) == target.spec:
+                del wanted[at]
+                continue
+            self._mirrors.remove(*at)
+            self._core.router.remove_candidate(target.name)
+        for (endpoint, candidate), spec in wanted.items():
+            self._mirrors.add(endpoint, candidate, spec)
+            self._core.router.add_candidate(endpoint, candidate, spec.url)
 
     def _targets(self) -> list[Target]:
         return [each for targets in self._mirrors.targets.values() for each in targets]

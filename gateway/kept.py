@@ -1,4 +1,4 @@
-"""What was set through the admin API and outlives the process: leases, samples, weights.
+"""What was set through the admin API and outlives the process: leases, samples, candidates.
 
 Pure: what is set is a value, and each order makes a new one of it.
 """
@@ -10,7 +10,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from fleet.contracts.gateway import Lease, Percent
-from fleet.endpoints import Endpoint
+from fleet.endpoints import NAME, Candidate, Endpoint
 
 #: Of one backend; each incident has one, and each person.
 MOST_LEASES = 32
@@ -46,6 +46,16 @@ class Weight(BaseModel):
     instead_of: float
 
 
+class Added(BaseModel):
+    """A candidate that is not in the fleet file."""
+
+    model_config = _STRICT
+
+    endpoint: str
+    candidate: str = Field(pattern=NAME)
+    spec: Candidate
+
+
 class Kept(BaseModel):
     """All that was set. ``leases`` are by backend and by ID."""
 
@@ -55,6 +65,7 @@ class Kept(BaseModel):
     leases: dict[str, dict[str, Lease]] = {}
     samples: tuple[Sample, ...] = ()
     weights: tuple[Weight, ...] = ()
+    candidates: tuple[Added, ...] = ()
 
     def at(self, now: datetime) -> Self:
         """Without the leases that have run out; none lasts for longer than it may."""
@@ -74,10 +85,15 @@ class Kept(BaseModel):
         gone: list[str] = []
         backends = {name for each in endpoints.values() for name in each.backends}
         gone += [f"the leases of {name}" for name in self.leases if name not in backends]
-        samples, weights = [], []
+        in_file = {name for each in endpoints.values() for name in each.candidates}
+        samples, weights, candidates = [], [], []
+        for added in self.candidates:
+            if added.endpoint in endpoints and added.candidate not in in_file:
+                candidates.append(added)
+            else:
+                gone.append(f"the candidate {added.endpoint}/{added.candidate}")
         for sample in self.samples:
-            endpoint = endpoints.get(sample.endpoint)
-            candidate = endpoint.candidates.get(sample.candidate) if endpoint else None
+            candidate = self.candidate(endpoints, sample.endpoint, sample.candidate)
             if candidate is not None and candidate.sample == sample.instead_of:
                 samples.append(sample)
             else:
@@ -90,8 +106,40 @@ class Kept(BaseModel):
             else:
                 gone.append(f"the weight of {weight.endpoint}/{weight.backend}")
         leases = {name: held for name, held in self.leases.items() if name in backends}
-        update = {"leases": leases, "samples": tuple(samples), "weights": tuple(weights)}
+        update = {
+            "leases": leases,
+            "samples": tuple(samples),
+            "weights": tuple(weights),
+            "candidates": tuple(candidates),
+        }
         return self.model_copy(update=update), gone
+
+    def candidate(
+        self, endpoints: Mapping[str, Endpoint], endpoint: str, name: str
+    ) -> Candidate | None:
+        """A candidate of the fleet file, or one that was added."""
+        if endpoint not in endpoints:
+            return None
+        added = (
+            each.spec
+            for each in self.candidates
+            if (each.endpoint, each.candidate) == (endpoint, name)
+        )
+        return endpoints[endpoint].candidates.get(name) or next(added, None)
+
+    def added(self, candidate: Added) -> Self:
+        """With a candidate, in place of an earlier one of its name; the new sample holds."""
+        less = self.removed(candidate.endpoint, candidate.candidate)
+        return less.model_copy(update={"candidates": (*less.candidates, candidate)})
+
+    def removed(self, endpoint: str, candidate: str) -> Self:
+        """Without a candidate that was added, and what was set for it."""
+        at = (endpoint, candidate)
+        candidates = tuple(
+            each for each in self.candidates if (each.endpoint, each.candidate) != at
+        )
+        samples = tuple(each for each in self.samples if (each.endpoint, each.candidate) != at)
+        return self.model_copy(update={"candidates": candidates, "samples": samples})
 
     def leased(self, backend: str, lease: Lease) -> Self:
         """With a lease, in place of an earlier one of its ID.

@@ -138,6 +138,10 @@ class MirroredRequest:
     def name(self) -> str:
         return self._target.name
 
+    @property
+    def target(self) -> Target:
+        return self._target
+
     # --- what production's side says ---------------------------------------------------------
 
     def go_on(self) -> None:

@@ -11,7 +11,7 @@ from hashlib import blake2b
 from secrets import token_hex
 from typing import ParamSpec, TypeVar
 
-from fleet.endpoints import Endpoint
+from fleet.endpoints import Candidate, Endpoint
 from gateway.chunks import Budget, offer
 from gateway.core import Core, Tee
 from gateway.heads import RequestHead
@@ -125,20 +125,37 @@ class Mirrors:
         self._by_header: dict[str, bytes] = {}
         self.targets: dict[str, list[Target]] = {}
         for name, endpoint in endpoints.items():
-            self.targets[name] = [
-                Target(
-                    endpoint=name,
-                    name=candidate,
-                    spec=spec,
-                    core=core,
-                    marker=b"%b; %b" % (candidate.encode(), self.token),
-                    secret=secrets.get((name, candidate)),
-                )
-                for candidate, spec in endpoint.candidates.items()
-            ]
+            self.targets[name] = []
+            for candidate, spec in endpoint.candidates.items():
+                self.add(name, candidate, spec, secrets.get((name, candidate)))
             kind, _, header = endpoint.sample_by.partition(":")
             if kind == "header":
                 self._by_header[name] = header.lower().encode()
+
+    def add(
+        self, endpoint: str, candidate: str, spec: Candidate, secret: str | None = None
+    ) -> None:
+        """Mirror to a candidate from the next request on."""
+        one = Target(
+            endpoint=endpoint,
+            name=candidate,
+            spec=spec,
+            core=self._core,
+            marker=b"%b; %b" % (candidate.encode(), self.token),
+            secret=secret,
+        )
+        self.targets[endpoint] = [*self.targets[endpoint], one]
+
+    def remove(self, endpoint: str, candidate: str) -> None:
+        """Take a candidate away. What is mirrored to it ends, counted; nothing else does."""
+        gone = [each for each in self.targets[endpoint] if each.name == candidate]
+        self.targets[endpoint] = [each for each in self.targets[endpoint] if each not in gone]
+        for each in tuple(self.running):
+            assert isinstance(each, MirroredRequest)
+            if each.target in gone:
+                each.finish(Result.SHUTDOWN)
+        for target in gone:
+            target.pool.close()
 
     def sampled_by(self, endpoint: str) -> str:
         """The key of the endpoint's samples, as the fleet file has it."""

@@ -45,6 +45,7 @@ class Pool:
         self._sweeper = sweeper
         self._write_high = write_high
         self._idle: deque[Outbound] = deque()
+        self._closed = False
         sweeper.watch(self)
 
     def take(self) -> Outbound | None:
@@ -77,6 +78,7 @@ class Pool:
         if (
             not connection.reusable
             or connection.closed
+            or self._closed
             or transport.is_closing()
             or len(self._idle) >= self._limits.idle_connections
         ):
@@ -92,6 +94,7 @@ class Pool:
             self._idle.popleft().abort()
 
     def close(self) -> None:
+        self._closed = True
         self._sweeper.forget(self)
         while self._idle:
             self._idle.pop().abort()

@@ -90,22 +90,17 @@ class Router:
         self.backends: dict[str, Backend] = {}
         self._direct: dict[bytes, Route] = {}
         self._public: list[tuple[bytes, Route]] = []
-
-        def backend(name: str, url: str) -> Backend:
-            return Backend(name, Pool(Address.of(url), limits, sweeper))
+        self._limits, self._sweeper = limits, sweeper
 
         for name, endpoint in endpoints.items():
             for server, spec in endpoint.backends.items():
                 if server not in self.backends:
-                    self.backends[server] = backend(server, spec.url)
+                    self.backends[server] = self._backend(server, spec.url)
                 prefix = f"{BACKENDS}/{server}".encode()
                 one = [self.backends[server]]
                 self._direct.setdefault(prefix, Route(name, DIRECT, prefix, one))
             for candidate, kept in endpoint.candidates.items():
-                prefix = f"{CANDIDATES}/{candidate}".encode()
-                # A pool of its own, so that these never wait for, or take from, what is mirrored.
-                one = [backend(candidate, kept.url)]
-                self._direct[prefix] = Route(name, DIRECT, prefix, one)
+                self.add_candidate(name, candidate, kept.url)
             prefix = endpoint.path.rstrip("/").encode()
             behind = [self.backends[server] for server in endpoint.backends]
             route = Route(name, PRODUCTION, prefix, behind)
@@ -114,6 +109,21 @@ class Router:
             route.weigh({server: spec.weight for server, spec in endpoint.backends.items()})
             self._public.append((prefix, route))
         self._public.sort(key=lambda each: len(each[0]), reverse=True)
+
+    def _backend(self, name: str, url: str) -> Backend:
+        return Backend(name, Pool(Address.of(url), self._limits, self._sweeper))
+
+    def add_candidate(self, endpoint: str, candidate: str, url: str) -> None:
+        """Give a candidate its own URL."""
+        prefix = f"{CANDIDATES}/{candidate}".encode()
+        # A pool of its own, so that these never wait for, or take from, what is mirrored.
+        self._direct[prefix] = Route(endpoint, DIRECT, prefix, [self._backend(candidate, url)])
+
+    def remove_candidate(self, candidate: str) -> None:
+        """Take its URL away; what is under way there goes on."""
+        route = self._direct.pop(f"{CANDIDATES}/{candidate}".encode(), None)
+        for each in route.backends if route is not None else ():
+            each.pool.close()
 
     def find(self, path: bytes) -> Route | None:
         """The route of a path: of a single server, else of the longest public path that fits."""

@@ -12,7 +12,8 @@ import structlog
 from pydantic import BaseModel, ValidationError
 
 from fleet.contracts.gateway import LEASE_ID, BackendChange, CandidateChange, LeaseTerms
-from gateway.control import Control, NotTaken, Unknown
+from fleet.endpoints import NAME, Candidate
+from gateway.control import Conflict, Control, NotTaken, Unknown
 from gateway.kept import TooManyLeases
 from worker.listener import Request
 
@@ -27,6 +28,8 @@ ORDERS = (
     ("DELETE", "/backends/NAME/leases"),
     ("PATCH", "/endpoints/NAME/backends/NAME"),
     ("PATCH", "/endpoints/NAME/candidates/NAME"),
+    ("PUT", "/endpoints/NAME/candidates/NAME"),
+    ("DELETE", "/endpoints/NAME/candidates/NAME"),
 )
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -60,6 +63,8 @@ class Api:
             self._undrain,
             self._weigh,
             self._sample,
+            self._add,
+            self._remove,
         )
         self._routes = [
             (method, _path(path), act) for (method, path), act in zip(ORDERS, acts, strict=True)
@@ -77,6 +82,8 @@ class Api:
             status, said = HTTPStatus.NOT_FOUND, _error("not_found", str(no))
         except TooManyLeases as no:
             status, said = HTTPStatus.CONFLICT, _error("too_many_leases", str(no))
+        except Conflict as no:
+            status, said = HTTPStatus.CONFLICT, _error("conflict", str(no))
         except NotTaken as no:
             status, said = HTTPStatus.SERVICE_UNAVAILABLE, _error("not_taken", str(no))
         except OSError as no:
@@ -136,6 +143,21 @@ class Api:
 
     def _sample(self, request: Request, endpoint: str, candidate: str) -> Reply:
         self._control.sample(endpoint, candidate, _read(CandidateChange, request).sample)
+        return self._endpoint(endpoint)
+
+    def _add(self, request: Request, endpoint: str, candidate: str) -> Reply:
+        if not re.fullmatch(NAME, candidate):
+            message = "the name of a candidate is of letters, digits and . _ -, 63 at most"
+            raise _Refused(HTTPStatus.BAD_REQUEST, "bad_request", message)
+        spec = _read(Candidate, request)
+        if spec.token is not None:
+            message = "token: only a candidate of the fleet file has one"
+            raise _Refused(HTTPStatus.BAD_REQUEST, "bad_request", message)
+        self._control.add(endpoint, candidate, spec)
+        return self._endpoint(endpoint)
+
+    def _remove(self, _: Request, endpoint: str, candidate: str) -> Reply:
+        self._control.remove(endpoint, candidate)
         return self._endpoint(endpoint)
 
     def _endpoint(self, name: str) -> Reply:

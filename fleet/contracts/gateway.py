@@ -62,6 +62,7 @@ class BackendState(Message):
 
 
 class CandidateState(Message):
+    url: str = ""
     sample: float
     in_flight: int
 

@@ -11,8 +11,10 @@ import pytest
 import structlog
 
 from fleet.contracts.gateway import GatewayState, Lease
+from fleet.endpoints import MOST_CANDIDATES
 from gateway.faults import Fault
 from gateway.kept import MOST_LEASES, Kept
+from gateway.mirror import Result
 from tests.parts.gateways import PATIENCE, TOKEN, administered, serving, until
 from tests.parts.raw_backend import OK, Connection, ok, raw_backend
 from worker import listener
@@ -367,3 +369,113 @@ async def test_what_was_kept_is_in_force_from_the_beginning() -> None:
     async with serving(endpoint=spec) as gateway, administered(gateway, kept=kept) as admin:
         assert await state(admin) == before
         assert gateway.core.router.backends["gpu-1"].drained_until > gateway.core.sweeper.now + 3000
+
+
+ADDED = "/endpoints/chat/candidates/new"
+
+
+async def test_a_candidate_is_added_and_removed_while_it_runs() -> None:
+    saved: list[Kept] = []
+    async with raw_backend(ok) as one, raw_backend(ok) as other:
+        async with (
+            serving(one.url) as gateway,
+            administered(gateway, saved.append) as admin,
+        ):
+            spec = {"url": other.url, "sample": 100, "timeout": "5s"}
+            added = await admin.put(ADDED, json=spec)
+            shown = added.json()["candidates"]["new"]
+            assert (shown["url"], shown["sample"]) == (other.url, 100)
+            await gateway.client.post(CHAT, json={})
+            await until(lambda: len(other.requests) == 1)
+            assert (await gateway.client.get("/candidates/new/health")).status_code == 200
+            await admin.patch(ADDED, json={"sample": 0})
+            assert (await admin.delete(ADDED)).json()["candidates"] == {}
+            await gateway.client.post(CHAT, json={})
+            assert (await gateway.client.get("/candidates/new/health")).status_code == 404
+            assert (len(one.requests), len(other.requests)) == (2, 2)
+            assert (await admin.delete(ADDED)).status_code == 200  # it is as it was to be
+        assert saved[-1] == Kept()
+        async with (
+            serving(one.url) as gateway,
+            administered(gateway, kept=saved[0]) as admin,
+        ):
+            assert (await state(admin)).endpoints["chat"].candidates["new"].sample == 100
+
+
+async def never(connection: Connection) -> None:
+    await connection.request()
+    await connection.gone()
+
+
+async def test_a_candidate_that_is_removed_ends_its_mirrors_and_nothing_else() -> None:
+    script, may = held()
+    async with (
+        raw_backend(script) as one,
+        raw_backend(never) as other,
+        raw_backend(script) as stays,
+        serving(one.url, candidates={"next": {"url": stays.url, "sample": 100}}) as gateway,
+        administered(gateway) as admin,
+    ):
+        await admin.put(ADDED, json={"url": other.url, "sample": 100})
+        body = POST.replace(b"Length: 0", b"Length: 2") + b"{}"
+        reader, writer = await gateway.raw(body)
+        await until(lambda: one.requests and other.requests and stays.requests)
+        await admin.delete(ADDED)
+        await until(lambda: other.open == 0)
+        results = gateway.core.tally.results
+        assert results["chat", "new", Result.SHUTDOWN] == 1
+        assert len(gateway.gateway.mirrors.running) == 1
+        may.set()
+        async with asyncio.timeout(PATIENCE):
+            assert (await reader.readexactly(len(OK))) == OK
+        await until(lambda: results["chat", "next", Result.COMPLETED] == 1)
+        assert gateway.gateway.mirrors.budget.retained == 0
+        writer.close()
+
+
+async def test_a_candidate_that_is_added_again_is_changed() -> None:
+    async with (
+        raw_backend(ok) as one,
+        raw_backend(ok) as other,
+        serving(one.url) as gateway,
+        administered(gateway) as admin,
+    ):
+        await admin.put(ADDED, json={"url": "http://127.0.0.1:1", "sample": 100})
+        await admin.put(ADDED, json={"url": other.url, "sample": 100})
+        await gateway.client.post(CHAT, json={})
+        await until(lambda: other.requests)
+        assert len(gateway.gateway.mirrors.targets["chat"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "said"),
+    [
+        ("PUT", "/endpoints/chat/candidates/next", {"url": "http://a"}, 409, "change it there"),
+        ("DELETE", "/endpoints/chat/candidates/next", None, 409, "set its sample to 0"),
+        ("PUT", ADDED, {"url": "ftp://a"}, 400, "url: "),
+        ("PUT", ADDED, {"url": "http://a", "token": {"env": "HOME"}}, 400, "token: only"),
+        ("PUT", "/endpoints/chat/candidates/a%20b", {"url": "http://a"}, 400, "the name of a"),
+        ("PUT", "/endpoints/x/candidates/new", {"url": "http://a"}, 404, "no endpoint x"),
+    ],
+)
+async def test_a_candidate_that_cant_be_added_or_removed_is_said(
+    method: str, path: str, body: Any, status: int, said: str
+) -> None:
+    candidates = {"next": {"url": "http://127.0.0.1:1"}}
+    async with (
+        serving("http://127.0.0.1:1", candidates=candidates) as gateway,
+        administered(gateway) as admin,
+    ):
+        before = await state(admin)
+        answer = await admin.request(method, path, json=body)
+        assert answer.status_code == status
+        assert said in answer.json()["error"]["message"]
+        assert await state(admin) == before
+
+
+async def test_an_endpoint_has_so_many_candidates_at_most() -> None:
+    async with serving("http://127.0.0.1:1") as gateway, administered(gateway) as admin:
+        for number in range(MOST_CANDIDATES):
+            path = f"/endpoints/chat/candidates/{number}"
+            assert (await admin.put(path, json={"url": "http://a"})).status_code == 200
+        assert (await admin.put(ADDED, json={"url": "http://a"})).status_code == 409

@@ -9,8 +9,8 @@ import pytest
 import structlog
 
 from fleet.contracts.gateway import Lease
-from fleet.endpoints import Endpoint
-from gateway.kept import LONGEST, Kept, Sample, Weight
+from fleet.endpoints import Candidate, Endpoint
+from gateway.kept import LONGEST, Added, Kept, Sample, Weight
 from worker.errors import SettingError, SetupError
 from worker.gateway_state import StateFile, state_file
 
@@ -35,6 +35,7 @@ KEPT = (
     .leased("gpu-1", lease())
     .sampled(Sample(endpoint="chat", candidate="next", percent=5, instead_of=0))
     .weighed(Weight(endpoint="chat", backend="gpu-1", weight=2, instead_of=1))
+    .added(Added(endpoint="chat", candidate="new", spec=Candidate(url="http://c:1")))
 )
 
 
@@ -62,14 +63,28 @@ def test_what_the_fleet_file_says_since_then_counts() -> None:
 def test_what_is_of_no_server_any_more_is_dropped_and_said() -> None:
     kept, gone = KEPT.fitting({})
     assert kept == Kept()
-    assert gone == ["the leases of gpu-1", "the sample of chat/next", "the weight of chat/gpu-1"]
+    assert gone == [
+        "the leases of gpu-1",
+        "the candidate chat/new",
+        "the sample of chat/next",
+        "the weight of chat/gpu-1",
+    ]
 
 
 def test_what_is_set_back_to_the_fleet_file_is_nothing_that_was_set() -> None:
     back = KEPT.sampled(Sample(endpoint="chat", candidate="next", percent=0, instead_of=0)).weighed(
         Weight(endpoint="chat", backend="gpu-1", weight=1, instead_of=1)
     )
-    assert back.released("gpu-1", "a") == Kept()
+    assert back.released("gpu-1", "a").removed("chat", "new") == Kept()
+
+
+def test_a_candidate_that_the_fleet_file_has_since_then_is_the_files() -> None:
+    spec = {
+        "backends": {"gpu-1": {"url": "http://a:1"}},
+        "candidates": {"new": {"url": "http://b:1"}, "next": {"url": "http://b:1"}},
+    }
+    kept, gone = KEPT.fitting({"chat": Endpoint.model_validate(spec)})
+    assert (kept.candidates, gone) == ((), ["the candidate chat/new"])
 
 
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
