@@ -126,8 +126,8 @@ class Mirrors:
         self.targets: dict[str, list[Target]] = {}
         for name, endpoint in endpoints.items():
             self.targets[name] = []
-            for candidate, spec in endpoint.candidates.items():
-                self.add(name, candidate, spec, secrets.get((name, candidate)))
+            for candidate, kept in endpoint.candidates.items():
+                self.add(name, candidate, kept, secrets.get((name, candidate)))
             kind, _, header = endpoint.sample_by.partition(":")
             if kind == "header":
                 self._by_header[name] = header.lower().encode()
