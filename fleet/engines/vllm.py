@@ -4,7 +4,7 @@ Why these witnesses. ``iteration_tokens_total`` counts only steps that gave a re
 while a long prompt is read, it stands still, and so do the token counters. What moves then is the
 KV cache use, and the FLOPs counter where ``--enable-mfu-metrics`` has it. Of the histogram the sum
 is the witness and not the count: V0 adds an empty sample about every 10 s, also while it hangs.
-An imitation without that histogram may count tokens only when a request ends, hence their window.
+An imitation without that histogram may write all else only when a request ends, hence the windows.
 
 Gauges are written after a step. So they stay at zero through a first long step, and in an engine
 that froze while idle. So, too, a queue of another length is a step's work while requests run: of a
@@ -35,7 +35,12 @@ VLLM = Profile(
     waiting=(_series("num_requests_waiting"),),
     witnesses=(
         Witness("step_tokens", _series("iteration_tokens_total_sum")),
-        Witness("kv", _series("kv_cache_usage_perc", "gpu_cache_usage_perc"), counts=False),
+        Witness(
+            "kv",
+            _series("kv_cache_usage_perc", "gpu_cache_usage_perc"),
+            counts=False,
+            window=_WHEN_A_REQUEST_ENDS,
+        ),
         Witness("flops", _series("estimated_flops_per_gpu_total")),
         Witness("prompt", _series("prompt_tokens_total"), window=_WHEN_A_REQUEST_ENDS),
         Witness("output", _series("generation_tokens_total"), window=_WHEN_A_REQUEST_ENDS),

@@ -232,6 +232,7 @@ def inference_sim(*, running: float = 0, prompt: float = 0, output: float = 0) -
         "process_start_time_seconds 1.79602321e+09",
         f"vllm:num_requests_running{labels} {running}",
         f"vllm:num_requests_waiting{labels} 0",
+        f"vllm:kv_cache_usage_perc{labels} 0",
         f"vllm:prompt_tokens_total{labels} {prompt}",
         f"vllm:generation_tokens_total{labels} {output}",
     )

@@ -26,7 +26,7 @@ AT = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 
 
 def engine(moved: float = 1, running: float = 1, answer: Came | None = None) -> EngineReading:
-    state = EngineState(label="0", running=running, witnesses={"kv": moved})
+    state = EngineState(label="0", running=running, witnesses={"step_tokens": moved})
     said = Answer(came=answer) if answer is not None else None
     return EngineReading(profile="vllm", engines=(state,), answer=said)
 
@@ -172,7 +172,7 @@ def _unanswered(*moved: float) -> Came:
 
 
 def test_what_moved_once_may_be_the_requests_own_step_and_what_moved_twice_is_not() -> None:
-    start = engine().engines[0].witnesses["kv"]
+    start = engine().engines[0].witnesses["step_tokens"]
     assert _unanswered(start, start) is Came.NONE
     assert _unanswered(start, 2, 2, 2) is Came.NONE
     assert _unanswered(2, 2, 3) is Came.MOVED
