@@ -37,6 +37,8 @@ class _Asking:
     @property
     def deadline(self) -> timedelta:
         """No shorter than its witnesses may stand still while it works."""
+        if self.before.page is not Page.OK:
+            return self.source.deadline
         profile = profile_named(self.before.profile)
         names = frozenset(name for each in self.before.engines for name in each.witnesses)
         return max(self.source.deadline, profile.window_of(names))
