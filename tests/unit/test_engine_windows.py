@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from fleet.engines.profiles import profile_named
+from fleet.engines.proving import Known, Look, Pause, confirm, settle
 from fleet.engines.reading import EngineReading, EngineState, Page
 from fleet.engines.windows import longest_window
 from fleet.judge import Memory
@@ -13,8 +14,6 @@ from fleet.verdicts import Verdict
 
 T0 = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 BUSY, SUSPECT = Verdict.BUSY, Verdict.SUSPECT
-
-Look = tuple[float, Reading]
 
 
 def look(seconds: float, *tokens: float, profile: str = "sglang", running: float = 1) -> Reading:
@@ -93,6 +92,21 @@ def test_witnesses_that_move_when_a_request_ends_widen_the_window() -> None:
 
     assert only("step_tokens", "kv", "prompt", "output") == timedelta(0)
     assert only("prompt", "output") == timedelta(seconds=60)
+
+
+def test_the_waits_of_a_remediation_span_the_window() -> None:
+    doubt, window, wait = look(0, 7), timedelta(seconds=35), Policy().confirm_wait
+    assert doubt.engine is not None
+    story = confirm(Known(), doubt.engine, Policy())
+    pauses = [step for step in (next(story), story.send(None), story.send(doubt)) if step != Look()]
+    assert pauses == [Pause(window / 2, 1), Pause(window / 2, 2)]
+    # A doubt that comes up later is settled after a single wait, which is then as long.
+    known = Known()
+    known.judge(doubt, Policy())
+    assert next(settle(known, look(5, 7), Policy())) == Pause(window, 1)
+    fast = look(0, 7, profile="vllm")
+    assert fast.engine is not None
+    assert next(confirm(Known(), fast.engine, Policy())) == Pause(wait, 1)
 
 
 def test_the_engines_that_write_rarely_have_a_window() -> None:
