@@ -406,6 +406,22 @@ class TestAsking:
         assert (present.spec.name, present.spec.policy.mode) == (server, Mode.APPROVE)
         assert present.temporal_ui == "http://127.0.0.1:8233"
 
+    async def test_for_a_server_of_an_endpoint_says_where_it_is_drained(
+        self, desk: Desk, name: Callable[[], str]
+    ) -> None:
+        routed, other = name(), name()
+        sections = {
+            "gateway": {"admin": "gw:9465", "admin_token": {"env": "TOKEN"}},
+            "endpoints": {"chat": {"backends": {routed: {"url": "http://127.0.0.1:1"}}}},
+        }
+        await desk.apply(fleet(routed, other, **sections))
+
+        gateways = (await desk.reader.present(routed)).gateways
+
+        assert gateways is not None
+        assert gateways.urls == ["http://gw:9465"]
+        assert (await desk.reader.present(other)).gateways is None
+
     async def test_for_one_that_is_not_in_the_fleet_finds_no_spec(
         self, desk: Desk, name: Callable[[], str]
     ) -> None:
