@@ -25,8 +25,8 @@ def _series(*stems: str) -> Series:
 TRTLLM = Profile(
     name="trtllm",
     engine_labels=("model_name", "engine_type"),
-    in_flight=(_series("num_requests_running"),),
-    waiting=(_series("num_requests_waiting"),),
+    in_flight=(_series("num_requests_running", "num_active_requests"),),
+    waiting=(_series("num_requests_waiting", "server_queue_length"),),
     witnesses=(
         Witness("missed", _series("kv_cache_iter_missed_blocks_total")),
         Witness("allocated", _series("kv_cache_gen_alloc_blocks_total")),

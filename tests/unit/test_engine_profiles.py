@@ -238,6 +238,13 @@ def test_trtllm_is_never_read_at_the_page_that_drains_its_queue() -> None:
     assert PROFILES["trtllm"].path == "/prometheus/metrics"
 
 
+def test_trtllm_under_the_other_names_of_its_gauges() -> None:
+    page = pages.trtllm(running=2, waiting=3)
+    other = page.replace(b"num_requests_running", b"num_active_requests")
+    other = other.replace(b"num_requests_waiting", b"server_queue_length")
+    assert read(other).engines == read(page).engines
+
+
 def test_trtllm_without_statistics_of_the_cache_waits_for_a_request_to_end() -> None:
     slow = read(pages.trtllm(running=1, missed=None))
     assert longest_window(slow) == timedelta(minutes=2)
