@@ -201,6 +201,13 @@ def test_tgi_a_failed_call_is_no_progress() -> None:
     assert len(between(before, after).still) == 1
 
 
+def test_tgi_of_ibm_calls_a_decode_step_otherwise() -> None:
+    before, after = (
+        pages.tgi(batch=1, decodes=(n, n, 0)).replace(b'"decode"', b'"next_token"') for n in (5, 6)
+    )
+    assert len(between(before, after).moved) == 1
+
+
 def test_tgi_counts_that_do_not_add_up_are_nothing_in_flight() -> None:
     assert not one(pages.tgi(prefills=(3, 5, 0))).in_flight
 
