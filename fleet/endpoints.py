@@ -37,6 +37,10 @@ _Name = Annotated[str, Field(pattern=NAME)]
 
 def _base_url(url: str) -> str:
     checked_url(url, ("http",), 'token = { env = "VARIABLE" } for a candidate')
+    return _plain(url)
+
+
+def _plain(url: str) -> str:
     parts = urlsplit(url)
     if parts.query or parts.fragment:
         raise refusal("the base URL has a query or fragment", "write http://HOST:PORT, or a path")
@@ -46,6 +50,15 @@ def _base_url(url: str) -> str:
 
 
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
+
+
+def _admin_url(url: str) -> str:
+    checked_url(url, ("http", "https"), "gateway.admin_token")
+    return _plain(url)
+
+
+#: Where a gateway takes orders; behind what ends TLS, where there is such.
+AdminUrl = Annotated[str, AfterValidator(_admin_url)]
 
 
 def _path(path: str) -> str:
@@ -160,7 +173,7 @@ class Gateway(BaseModel):
     listen: Address = "127.0.0.1:8080"
     admin: Address = "127.0.0.1:9465"
     admin_token: SecretRef | None = None
-    admin_urls: tuple[BaseUrl, ...] = Field(default=(), max_length=10)
+    admin_urls: tuple[AdminUrl, ...] = Field(default=(), max_length=10)
     drain_wait: Annotated[Duration, within("0s", "10m")] = parse("30s")
     drain_wait_hung: Annotated[Duration, within("0s", "10m")] = parse("2s")
     paired_budget: Annotated[Size, size_within("1MiB", "4GiB")] = parse_size("16MiB")

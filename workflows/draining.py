@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
 
 #: What the activity takes beside its wait.
 _BESIDE = timedelta(seconds=30)
-#: Where no gateway did it, it is not asked again for the same act.
+#: Where no gateway did it, none is asked again for so long: the act does not wait for them.
 _NOT_AGAIN_FOR = timedelta(minutes=5)
 #: Beyond the next look at a server for which nothing is left to do.
 _SPARE = timedelta(minutes=10)
@@ -47,19 +47,23 @@ class Draining:
 
     async def begin(self, facts: Facts) -> bool:
         """Drain the server for a restart. Whether time was spent on it: then the facts are old."""
-        where, now = facts.present.gateways, workflow.now()
-        if where is None or (self._not_before is not None and now < self._not_before):
-            return False
-        if self._until is not None and self._until - now > restart_takes(facts.step):
+        where, needed = facts.present.gateways, restart_takes(facts.step)
+        if where is None or self._outlasts(needed) or self._was_asked_just_now:
             return False
         patience = wait(where, self._book.verdict)
-        self._book.enter(
-            Phase.DRAINING, "the gateway sends it nothing more", now + patience + _BESIDE
-        )
+        ends = workflow.now() + patience + _BESIDE
+        self._book.enter(Phase.DRAINING, "the gateway sends it nothing more", ends)
         await self._drain(where, lasting(facts.step, facts.policy), patience)
-        if self._until is None:
+        if not self._outlasts(needed):
             self._not_before = workflow.now() + _NOT_AGAIN_FOR
         return True
+
+    def _outlasts(self, needed: timedelta) -> bool:
+        return self._until is not None and self._until - workflow.now() > needed
+
+    @property
+    def _was_asked_just_now(self) -> bool:
+        return self._not_before is not None and workflow.now() < self._not_before
 
     async def keep(self, until: datetime) -> None:
         """Let a server that is drained stay so until it is looked at again."""

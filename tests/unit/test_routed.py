@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from fleet.actions import DockerRestart, Host
 from fleet.config import Fleet
@@ -57,8 +58,13 @@ def test_orders_go_where_the_gateway_takes_them(admin: str, url: str) -> None:
 
 
 def test_several_gateways_are_named() -> None:
-    named = ("http://gw-1:9465", "http://gw-2:9465")
+    named = ("http://gw-1:9465", "https://gw-2/steady")
     assert urls(admin_urls=named) == list(named)
+
+
+def test_a_secret_has_no_place_in_the_url_of_a_gateway() -> None:
+    with pytest.raises(ValidationError, match="admin_token"):
+        fleet(admin_urls=["https://ann:pass@gw:9465"])
 
 
 @pytest.mark.parametrize("verdict", [Verdict.HUNG, Verdict.STUCK, Verdict.UNRESPONSIVE])

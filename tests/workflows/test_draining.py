@@ -150,6 +150,23 @@ async def test_one_that_is_not_undrained_is_resolved_all_the_same(world: World) 
     assert notes(status)[-1].startswith("not undrained, it ends by itself, at ")
 
 
+async def test_a_lease_that_can_no_longer_be_renewed_holds_no_second_restart_up(
+    world: World,
+) -> None:
+    world.policy = Policy(load_limit=90 * MINUTE, verify_after=85 * MINUTE, cooldown=80 * MINUTE)
+    world.cure_works = False
+
+    def goes_down() -> None:
+        world.gateway_is_down = True
+
+    world.before("restart_server", goes_down)
+    await world.report()
+    await world.env.sleep(timedelta(hours=4))
+    assert len(world.restarts) == 3
+    asked = [each for each in world.drains if each.wait]
+    assert len(asked) == 2  # the first, and once for the third restart
+
+
 async def test_while_nothing_is_left_to_do_it_stays_drained_until_it_recovers(
     world: World,
 ) -> None:
