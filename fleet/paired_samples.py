@@ -63,7 +63,7 @@ def line(sample: PairedSample, hidden: Iterable[str]) -> bytes:
     names = frozenset(hidden)
     try:
         request = json.loads(b"".join(sample.request))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise NotKept("the request is no JSON") from None
     kept = {
         "at": sample.at,
@@ -74,7 +74,9 @@ def line(sample: PairedSample, hidden: Iterable[str]) -> bytes:
         "production": {"server": sample.server, **_shown(sample.production, names)},
         "candidates": {name: _shown(answer, names) for name, answer in sample.candidates.items()},
     }
-    return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return (
+        json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode(errors="replace") + b"\n"
+    )
 
 
 def _shown(answer: Answer, names: frozenset[str]) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def _shown(answer: Answer, names: frozenset[str]) -> dict[str, Any]:
     else:
         try:
             shown["answer"] = _clean(json.loads(b"".join(answer.body)), names)
-        except ValueError:
+        except (ValueError, RecursionError):
             shown["answer"] = None
     return shown
 
@@ -137,7 +139,7 @@ def _events(stream: bytes) -> Iterable[dict[str, Any]]:
         if row.startswith("data:"):
             try:
                 event = json.loads(row[5:])
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(event, dict):
                 yield event

@@ -43,8 +43,8 @@ MESSAGES = [
 ]
 RESPONSES = [
     data({"response": {"instructions": "a", "usage": None}}, "response.created"),
-    data({"delta": "Hi"}, "response.output_text.delta"),
-    data({"delta": " you"}, "response.output_text.delta"),
+    data({"type": "response.output_text.delta", "delta": "Hi"}, "response.output_text.delta"),
+    data({"type": "response.output_text.delta", "delta": " you"}, "response.output_text.delta"),
     data({"text": "Hi you"}, "response.output_text.done"),
     data(
         {
