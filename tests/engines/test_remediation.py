@@ -25,7 +25,7 @@ from worker.apply import apply_fleet
 from worker.settings import Settings
 from worker.worker import build_worker
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900), pytest.mark.needs("openssh-server")]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1500), pytest.mark.needs("openssh-server")]
 
 #: Ends the process group in whose file it finds a leader, starts another, and notes that it did.
 _RESTART = """\
@@ -51,7 +51,7 @@ async def test_frozen_under_load_it_is_restarted_once_and_answers_again(tmp_path
     files = {name: tmp_path / name for name in ("pid", "log", "count", "restart.sh")}
     with (
         sshd(tmp_path / "sshd") as host,
-        running("vllm", argv(), within=300, port=port, variables=OFFLINE) as real,
+        running("vllm", argv(), within=600, port=port, variables=OFFLINE) as real,
     ):
         _write_restart(files, port)
         files["pid"].write_text(f"{real.process.pid}\n")

@@ -12,7 +12,7 @@ from fleet.verdicts import Verdict
 from tests.engines.installed import hf, python_of
 from tests.engines.real import LONG_PROMPT, Real, running
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1500)]
 
 _RUNNING = "vllm:num_requests_running"
 _ENGINE = "VLLM::EngineCore"
@@ -35,7 +35,7 @@ def argv(*more: str) -> list[str]:
 
 
 def server(*more: str, **how: Any) -> AbstractContextManager[Real]:
-    return running("vllm", argv(*more), within=300, variables=OFFLINE, **how)
+    return running("vllm", argv(*more), within=600, variables=OFFLINE, **how)
 
 
 @pytest.fixture(scope="module")

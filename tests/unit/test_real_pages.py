@@ -1,0 +1,80 @@
+"""Pages that real engines served while it was known what they did, from ``make test-engines``.
+
+vLLM 0.32.0 and llama.cpp b10434, on the CPU, with a tiny model.
+"""
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fleet.engines.judge import find
+from fleet.engines.page import read_page
+from fleet.engines.profiles import PROFILES, recognise
+from fleet.engines.reading import EngineReading, Page
+from fleet.engines.sighting import Sighting, compare
+from fleet.policy import Policy
+from fleet.readings import Reading
+from fleet.verdicts import Verdict
+
+PAGES = Path(__file__).parents[1] / "pages"
+AT = datetime(2026, 11, 30, 17, 30, tzinfo=UTC)
+
+
+def read(name: str, kind: str = "vllm") -> EngineReading:
+    reading, wrong = read_page((PAGES / f"{name}.prom").read_bytes(), PROFILES[kind])
+    assert (reading.page, wrong) == (Page.OK, "")
+    return reading
+
+
+def judged(now: str, before: str | None = None, kind: str = "vllm") -> Verdict:
+    last = Sighting.of(read(before, kind)) if before is not None else None
+    reading = Reading(server="gpu-1", at=AT, engine=read(now, kind))
+    return find(reading, last, Policy()).verdict
+
+
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.prom")), ids=lambda path: str(path.stem))
+def test_each_page_is_recognised_as_its_engine(path: Path) -> None:
+    known = recognise(path.read_bytes())
+    if path.stem == "vllm-without-statistics":
+        assert known is None
+    else:
+        assert known is not None
+        assert known.name == path.stem.partition("-")[0]
+
+
+def test_idle_and_busy_pages_say_so() -> None:
+    assert judged("vllm-idle") is Verdict.IDLE
+    assert judged("vllm-busy", "vllm-idle") is Verdict.BUSY
+    assert judged("llamacpp-idle", kind="llamacpp") is Verdict.IDLE
+    assert judged("llamacpp-busy", kind="llamacpp") is Verdict.BUSY
+    deferred = read("llamacpp-deferred", "llamacpp").engines[0]
+    assert (deferred.running, deferred.waiting > 0) == (2, True)
+
+
+def test_of_a_stopped_engine_nothing_moves_though_its_process_does() -> None:
+    assert judged("vllm-stuck-2", "vllm-stuck-1") is Verdict.SUSPECT
+    cpu = [
+        line
+        for name in ("vllm-stuck-1", "vllm-stuck-2")
+        for line in (PAGES / f"{name}.prom").read_text().splitlines()
+        if line.startswith("process_cpu_seconds_total")
+    ]
+    assert cpu[0] != cpu[1]
+
+
+def test_stopped_while_idle_its_gauges_stay_at_zero_with_a_request_in_its_queue() -> None:
+    assert judged("vllm-unresponsive") is Verdict.IDLE
+
+
+def test_asleep_it_says_so_and_paused_it_does_not() -> None:
+    assert judged("vllm-asleep") is Verdict.ASLEEP
+    assert judged("vllm-paused", "vllm-paused") is Verdict.SUSPECT
+
+
+def test_a_server_never_seems_to_be_started_anew_while_it_is_not() -> None:
+    days = ["vllm-idle", "vllm-busy", "vllm-stuck-1", "vllm-stuck-2", "vllm-unresponsive"]
+    for before, now in pairwise(days):
+        change = compare(read(now), Sighting.of(read(before)))
+        assert (change.known, change.restarted) == (True, "")
