@@ -6,7 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from activities.engine_http import Got
 from activities.engine_pages import EnginePages, place
 from activities.engine_requests import EngineRequests
 from fleet.contracts.engine import AskRequest
@@ -26,11 +28,11 @@ Tell = Callable[[str], None]
 
 
 class CountedPages(EnginePages):
-    """Counts the looks, those during a request too, and keeps which witnesses moved."""
+    """Counts requests and looks, those during a request too, and keeps which witnesses moved."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.readings = 0
+        self.readings = self.sent = 0
         self.moved: dict[str, set[str]] = {}
         self.last: EngineReading | None = None
 
@@ -44,6 +46,12 @@ class CountedPages(EnginePages):
             self.last = engine
         return reading
 
+    async def post(
+        self, source: EngineSource, path: str, body: dict[str, Any], more: dict[str, str]
+    ) -> Got:
+        self.sent += 1
+        return await super().post(source, path, body, more)
+
 
 class Checker:
     """Checks one engine, once. ``ask``: whether it may be sent a request at all."""
@@ -52,7 +60,6 @@ class Checker:
         self._source, self._policy, self._tell, self._ask = source, policy, tell, ask
         self._pages = CountedPages()
         self._requests = EngineRequests(self._pages)
-        self._sent = 0
         self._doing = ""
 
     async def run(self, limit: timedelta | None = None) -> Report:
@@ -70,7 +77,7 @@ class Checker:
             why=in_flags(checked.why),
             engine=checked.reading.engine,
             moved={label: sorted(names) for label, names in self._pages.moved.items()},
-            requests_sent=self._sent,
+            requests_sent=self._pages.sent,
             readings=self._pages.readings,
             seconds=time.monotonic() - began,
         )
@@ -111,7 +118,4 @@ class Checker:
         request = AskRequest(
             server=place(self._source), since=self._pages.last, suspected=step.suspected
         )
-        reading = await self._requests.ask(place(self._source), self._source, request)
-        answer = reading.engine.answer if reading.engine is not None else None
-        self._sent += answer.sent if answer is not None else 0
-        return reading
+        return await self._requests.ask(place(self._source), self._source, request)

@@ -6,9 +6,11 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from tests.parts.plain import sim_plain
 from tests.parts.ports import free_port
 from tests.parts.steady_check import STEADY, Ended, check
 from tests.parts.vllm import Vllm, sim_vllm
@@ -138,6 +140,50 @@ async def test_one_rank_of_two_is_enough() -> None:
         assert (ended.code, ended.document["verdict"]) == (1, "stuck")
         moved = {each["label"]: bool(each["moved"]) for each in ended.document["engines"]}
         assert moved == {"0": True, "1": False}
+
+
+@pytest.mark.parametrize("kind", ["openai", "ollama"])
+async def test_without_counters_an_answer_is_all_that_tells(kind: str) -> None:
+    async with sim_plain(kind) as server:
+        if kind == "ollama":
+            await server.say("load")
+        ended = await check(server.url, *QUICK, "--engine", kind, "--json")
+        assert (ended.code, ended.document["verdict"]) == (0, "healthy")
+        assert ended.document["requests_sent"] == 1
+        await server.say("freeze")
+        for more, code in (((), 3), (("--liveness",), 0)):
+            ended = await check(server.url, *QUICK, "--engine", kind, *more)
+            assert (ended.code, ended.verdict) == (code, "unproven")
+
+
+async def test_llamacpp_is_recognised_by_its_page() -> None:
+    async with sim_plain("llamacpp") as server:
+        ended = await check(server.url, *QUICK, "--json")
+        assert (ended.code, ended.document["verdict"]) == (0, "idle")
+        assert ended.document["engine"] == "llamacpp"
+
+
+async def test_a_balancer_is_sent_no_request() -> None:
+    async with sim_vllm() as server:
+        ended = await checked(server, "--balancer", "--json")
+        assert (ended.code, ended.document["verdict"]) == (0, "healthy")
+        assert ended.document["requests_sent"] == 0
+        assert await server.asked() == 0
+
+
+async def test_a_unix_socket_is_a_way_to_it(tmp_path: Path) -> None:
+    where = str(tmp_path / "engine.sock")
+    body = page(engine(running=1, steps=5))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_unix_server(serve, where):
+        ended = await check("http://localhost", *QUICK, "--socket", where, "--no-ask")
+    assert (ended.code, ended.verdict) == (3, "suspect")
 
 
 async def test_an_error_soon_after_its_start_is_a_load() -> None:
