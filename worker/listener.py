@@ -22,6 +22,9 @@ _MOST_AT_ONCE = 16
 _SILENCE = 5.0
 #: Of a request; an order is a few hundred bytes.
 _LARGEST_BODY = 16 * 1024
+#: Of a body that is refused, so much is taken in and thrown away: closed on, its sender would lose
+#: the answer.
+_THROWN_AWAY = 1024 * 1024
 #: For a whole exchange, however slowly its bytes come.
 _EXCHANGE = 20.0
 
@@ -122,6 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "steady"
     sys_version = ""
     timeout = _SILENCE
+    _is_unread = False
 
     def setup(self) -> None:
         super().setup()
@@ -130,8 +134,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._end.start()
 
     def finish(self) -> None:
-        self._end.cancel()
         super().finish()
+        if self._is_unread:
+            self._throw_away()
+        self._end.cancel()
 
     def do_GET(self) -> None:
         self._reply(*self._answer())
@@ -176,8 +182,10 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> tuple[int, str, bytes]:
         length = self.headers.get("Content-Length", "0")
         if "Transfer-Encoding" in self.headers or not length.isdecimal():
+            self._is_unread = True
             return HTTPStatus.LENGTH_REQUIRED, _JSON, _no("send the body with its length")
         if int(length[:20]) > _LARGEST_BODY:
+            self._is_unread = True
             message = f"the body is over {_LARGEST_BODY // 1024} KiB"
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _JSON, _no(message)
         try:
@@ -187,6 +195,13 @@ class _Handler(BaseHTTPRequestHandler):
         asked = Request(self.command, path, self.headers.get("Authorization", ""), body)
         status, said = api(asked)
         return status, _JSON, said
+
+    def _throw_away(self) -> None:
+        left = _THROWN_AWAY
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            while left > 0 and (data := self.connection.recv(65536)):
+                left -= len(data)
 
     def _hang_up(self) -> None:
         with suppress(OSError):
