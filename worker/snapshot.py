@@ -6,7 +6,7 @@ where no worker is there to answer, their search attributes.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -30,10 +30,10 @@ from fleet.contracts.sweep import SweepResult
 from fleet.durations import Duration
 from fleet.judge import Memory
 from fleet.storms import blocked_by
-from fleet.verdicts import Verdict
+from fleet.verdicts import ALERT_ONLY, Verdict
 from worker.proved import is_proved
 from worker.runs import listed, told
-from worker.sweeps import SweepReader, first
+from worker.sweeps import PROBES, SweepReader, first
 
 _PATIENCE = timedelta(seconds=3)
 _AT_ONCE = 8
@@ -103,14 +103,16 @@ class SnapshotReader:
         self._closed = closed
         self._results: dict[str, RemediationStatus] = {}
         self._sweeps = SweepReader(client)
+        self._probes = SweepReader(client, PROBES)
         self._storms = StormReader(client)
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def fetch(self) -> Snapshot:
         problems: list[str] = []
-        state, sweeps, incidents, storm = await asyncio.gather(
+        state, sweeps, probes, incidents, storm = await asyncio.gather(
             _or(FleetState(), self._fleet(), "the fleet", problems),
             _or([], self._last_sweeps(), "the sweeps", problems),
+            _or([], self._last_probes(), "the probes", problems),
             _or(Incidents(), self._remediations(), "the incidents", problems),
             _or(StormState(), self._storms.state(_PATIENCE), "the limit on restarts", problems),
         )
@@ -124,7 +126,7 @@ class SnapshotReader:
             temporal_ui=fleet.fleet.temporal_ui if fleet is not None else None,
             fleet_pause=state.fleet_pause,
             blocked_by=blocked_by(storm),
-            servers=views(state, sweeps, incidents.open),
+            servers=views(state, sweeps, incidents.open, probes),
             open=incidents.open,
             closed=incidents.closed,
             tries=incidents.tries,
@@ -141,6 +143,11 @@ class SnapshotReader:
     async def _last_sweeps(self) -> list[SweepResult]:
         shards = await self._sweeps.fetch()
         return [shard.result for shard in shards if shard.result is not None]
+
+    async def _last_probes(self) -> list[SweepResult]:
+        """An old one says nothing of the present."""
+        now, shards = datetime.now(UTC), await self._probes.fetch()
+        return [each.result for each in shards if each.result and each.is_fresh(now)]
 
     async def _remediations(self) -> "Incidents":
         """All that run, and the newest of those that ended; a run that continues is not an end."""
@@ -207,9 +214,13 @@ def once(opened: list[RemediationStatus], ended: list[RemediationStatus]) -> Inc
 
 
 def views(
-    state: FleetState, sweeps: list[SweepResult], incidents: list[RemediationStatus]
+    state: FleetState,
+    sweeps: list[SweepResult],
+    incidents: list[RemediationStatus],
+    probes: Sequence[SweepResult] = (),
 ) -> list[ServerView]:
     """A row for each server of the fleet, by name; ``incidents`` are the open ones."""
+    sweeps = [_with_probes(sweep, probes) for sweep in sweeps]
     memories = {name: memory for sweep in sweeps for name, memory in sweep.servers.items()}
     whys = {name: why for sweep in sweeps for name, why in sweep.whys.items()}
     opened = {status.server: status for status in incidents}
@@ -220,6 +231,24 @@ def views(
         )
         for name in sorted(known)
     ]
+
+
+def _with_probes(sweep: SweepResult, probes: Sequence[SweepResult]) -> SweepResult:
+    """What a probe found that a sweep can't see: an engine that looks idle, and did not answer."""
+    found = {
+        name: (memory, probe.whys.get(name, ""))
+        for probe in probes
+        for name, memory in probe.servers.items()
+        if memory.verdict in ALERT_ONLY
+        and (swept := sweep.servers.get(name)) is not None
+        and swept.verdict is Verdict.IDLE
+    }
+    return sweep.model_copy(
+        update={
+            "servers": {**sweep.servers, **{name: memory for name, (memory, _) in found.items()}},
+            "whys": {**sweep.whys, **{name: why for name, (_, why) in found.items()}},
+        }
+    )
 
 
 def _view(

@@ -28,6 +28,8 @@ _PATIENCE = timedelta(seconds=3)
 _AT_ONCE = 8
 _MOST_SHARDS = 100
 _HEALTH = "health/"
+#: The schedules that ask idle engines; not every shard has one.
+PROBES = "probe/"
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,9 @@ class Shard:
 class SweepReader:
     """Looks again and again, and reads a result only once."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, schedules: str = _HEALTH) -> None:
         self._client = client
+        self._schedules = schedules
         self._results: dict[str, SweepResult] = {}
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -76,10 +79,10 @@ class SweepReader:
     async def _numbers(self) -> list[int]:
         schedules = await self._client.list_schedules(rpc_timeout=_PATIENCE)
         ids = [each.id async for each in first(schedules, _MOST_SHARDS)]
-        return sorted(_of(ids))
+        return sorted(_of(ids, self._schedules))
 
     async def _shard(self, number: int) -> tuple[str, Shard | None]:
-        handle = self._client.get_schedule_handle(f"{_HEALTH}{number}")
+        handle = self._client.get_schedule_handle(f"{self._schedules}{number}")
         try:
             about = await handle.describe(rpc_timeout=_PATIENCE)
         except RPCError as problem:
@@ -140,8 +143,8 @@ def stale(shards: Iterable[Shard], expected: int, now: datetime | None = None) -
     return ""
 
 
-def _of(ids: Iterable[str]) -> list[int]:
-    numbers = (each.removeprefix(_HEALTH) for each in ids if each.startswith(_HEALTH))
+def _of(ids: Iterable[str], schedules: str) -> list[int]:
+    numbers = (each.removeprefix(schedules) for each in ids if each.startswith(schedules))
     return [int(number) for number in numbers if number.isdecimal()]
 
 

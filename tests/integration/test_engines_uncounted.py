@@ -24,6 +24,7 @@ from tests.parts.ports import free_port
 from tests.parts.temporal import dev_server
 from worker.apply import apply_fleet
 from worker.settings import Settings
+from worker.snapshot import fetch_snapshot
 from worker.worker import build_worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(150)]
@@ -83,6 +84,12 @@ async def _alerts(client: Client) -> list[str]:
     return [each.id async for each in client.list_workflows("WorkflowId STARTS_WITH 'alert/'")]
 
 
+async def _shown(client: Client, server: str) -> Verdict | None:
+    """What ``steady status`` says of it."""
+    views = (await fetch_snapshot(client)).servers
+    return next((each.verdict for each in views if each.server == server), None)
+
+
 async def test_no_answer_is_a_persons_and_an_action_only_where_the_operator_says_so(
     tmp_path: Path,
 ) -> None:
@@ -111,6 +118,9 @@ async def test_no_answer_is_a_persons_and_an_action_only_where_the_operator_says
                 while not any(
                     "told" in each and each.endswith("unproven") for each in await _alerts(client)
                 ):
+                    await asyncio.sleep(0.2)
+            async with asyncio.timeout(_WITHIN):
+                while await _shown(client, "told") is not Verdict.UNPROVEN:
                     await asyncio.sleep(0.2)
         assert host.restarts() == {"told": 0, "cured": 1, "unloaded": 0}
         assert not any("unloaded" in each for each in await _alerts(client))

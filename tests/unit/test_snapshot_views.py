@@ -25,6 +25,29 @@ def row(swept: Verdict | None, *incidents: RemediationStatus) -> ServerView:
     return view
 
 
+@pytest.mark.parametrize(
+    ("swept", "probed", "shown"),
+    [
+        (Verdict.IDLE, Verdict.UNPROVEN, Verdict.UNPROVEN),
+        (Verdict.IDLE, Verdict.DEGRADED, Verdict.DEGRADED),
+        (Verdict.IDLE, Verdict.HEALTHY, Verdict.IDLE),
+        (Verdict.BUSY, Verdict.UNPROVEN, Verdict.BUSY),
+        (Verdict.MISSING, Verdict.UNPROVEN, Verdict.MISSING),
+    ],
+)
+def test_what_a_probe_found_is_shown_where_a_sweep_can_not_tell(
+    swept: Verdict, probed: Verdict, shown: Verdict
+) -> None:
+    def result(verdict: Verdict, why: str) -> SweepResult:
+        memory = Memory(at=NOW, since=BEGAN, verdict=verdict)
+        return SweepResult(shard=0, at=NOW, version=1, servers={"v-1": memory}, whys={"v-1": why})
+
+    sweeps, probes = [result(swept, "by a sweep")], [result(probed, "by a probe")]
+    [view] = views(FleetState(), sweeps, [], probes)
+    why = "by a probe" if shown is probed else "by a sweep"
+    assert (view.verdict, view.why) == (shown, why)
+
+
 def incident(verdict: Verdict, phase: Phase) -> RemediationStatus:
     return RemediationStatus(
         server="v-1", incident="v-1@x", phase=phase, verdict=verdict, since=BEGAN
