@@ -32,6 +32,7 @@ class Events:
     """
 
     __slots__ = (
+        "_at",
         "_held",
         "_key",
         "_last",
@@ -52,6 +53,7 @@ class Events:
         self._held = bytearray()
         self._skips = False
         self._key = b'"content":"'
+        self._at = 0
         self._last = b""
 
     def feed(self, data: bytes) -> int:
@@ -65,8 +67,11 @@ class Events:
             and size <= LONGEST
         ):
             # One whole event of one line, as an engine writes them: nearly all are of this kind.
-            at = data.find(self._key)
-            if at >= 0 and data[at + len(self._key)] != _QUOTE:
+            # The key stands where it stood in the event before this one, as a rule.
+            at, key = self._at, self._key
+            if not data.startswith(key, at):
+                at = self._at = data.find(key)
+            if at >= 0 and data[at + len(key)] != _QUOTE:
                 self._last = data
                 self.generated += 1
                 return 1
