@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.gateway.test_command import STEADY, write
+from tests.gateway.test_command import STEADY, WITH_TOKEN, write
 from tests.parts.gateways import PATIENCE
 from tests.parts.processes import command
 from tests.parts.raw_backend import OK, Connection, raw_backend
@@ -51,7 +51,7 @@ async def test_a_long_upload_with_three_slow_candidates_needs_the_budget_and_a_c
             text += f"[endpoints.chat.candidates.slow-{number}]\n"
             text += f'url = "{slow.url}"\nsample = 100\nbuffer = "1GiB"\n'
         file.write_text(text)
-        with command(STEADY, tmp_path, "gateway") as running:
+        with command(STEADY, tmp_path, "gateway", variables=WITH_TOKEN) as running:
             await asyncio.to_thread(running.until, "serving")
             async with httpx.AsyncClient() as client:
                 await client.post(f"{url}/other", content=b"x")
