@@ -220,6 +220,20 @@ async def test_what_proves_no_hang_goes_to_a_person_once(world: Enter, came: Cam
         assert not await no_incident(w)
 
 
+async def test_an_engine_that_says_itself_that_it_died_is_restarted_as_one_that_says_error(
+    world: Enter,
+) -> None:
+    async with world() as w:
+        await w.freeze(timedelta(seconds=60))
+        w.asks_fail = Came.DIED
+        began = await w.now()
+        status = await w.end(await w.doubt())
+        assert (status.outcome, status.verdict) == (Outcome.RESOLVED, Verdict.ERROR)
+        assert len(w.restarts) == 1
+        assert w.started_at is not None
+        assert w.started_at - began >= POLICY.persist_error
+
+
 @pytest.mark.parametrize("came", [Came.BUSY, Came.ASLEEP, Came.MOVED])
 async def test_what_speaks_for_it_clears_the_suspicion(world: Enter, came: Came) -> None:
     async with world() as w:
