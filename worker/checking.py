@@ -116,6 +116,9 @@ class Checker:
         at_most = brief(self._source.deadline)
         self._now(f"asking for a short answer, at most {at_most}; its page is read meanwhile")
         request = AskRequest(
-            server=place(self._source), since=self._pages.last, suspected=step.suspected
+            server=place(self._source),
+            since=self._pages.last,
+            suspected=step.suspected,
+            ranks=step.ranks,
         )
         return await self._requests.ask(place(self._source), self._source, request)
