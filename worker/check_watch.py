@@ -9,19 +9,39 @@ from rich.live import Live
 
 from activities.engine_pages import EnginePages, place
 from fleet.engine_sources import EngineSource
-from fleet.engines.proving import Known
+from fleet.engines.judge import find
+from fleet.engines.reading import Page
+from fleet.engines.sighting import Sighting, seen_after
+from fleet.judge import Finding
 from fleet.policy import Policy
+from fleet.readings import Reading
 from worker.check_view import Watching, line, screen
+
+
+class Onlooker:
+    """Judges look after look as a sweep does: nothing is waited for, and nobody is asked."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._last: Sighting | None = None
+        self._at: datetime | None = None
+
+    def judge(self, reading: Reading) -> Finding:
+        age = reading.at - (self._at or reading.at)
+        finding = find(reading, self._last, self._policy, None, age)
+        if reading.engine is not None and reading.engine.page is Page.OK:
+            self._last, self._at = seen_after(reading.engine, self._last, age), reading.at
+        return finding
 
 
 async def watch(source: EngineSource, policy: Policy) -> None:
     """Look until it is cancelled; on a terminal one view, else a line for each look."""
-    pages, known = EnginePages(), Known()
+    pages, judge = EnginePages(), Onlooker(policy).judge
     seen = Watching(place(source), policy.confirm_wait, datetime.now(UTC))
 
     async def look() -> None:
         reading = await pages.look(seen.place, source, source.timeout)
-        seen.see(reading, known.judge(reading, policy))
+        seen.see(reading, judge(reading))
 
     try:
         if not sys.stdout.isatty():

@@ -175,7 +175,10 @@ def check(  # noqa: PLR0913 - each is an option of the command
         if watch:
             _watch(source, policy)
         else:
-            report = _checked(source, policy, limit, ask=not no_ask)
+            try:
+                report = _checked(source, policy, limit, ask=not no_ask)
+            finally:
+                _tell("")
             _say(report, as_json=as_json)
             raise typer.Exit(_code(report, liveness=liveness))
     except KeyboardInterrupt:
@@ -214,7 +217,10 @@ def _code(report: "Report", *, liveness: bool) -> Exit:
 
 
 def _tell(line: str) -> None:
-    """What is waited for, for somebody who waits; a health check's log has no use for it."""
+    """What is waited for, for somebody who waits; a health check's log has no use for it.
+
+    One line that the next one takes the place of, and none at the end.
+    """
     if sys.stderr.isatty():
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"\r\x1b[K{line}")
         sys.stderr.flush()
