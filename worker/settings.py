@@ -27,7 +27,10 @@ class Settings(BaseSettings):
 
     state_dir: Path = Field(
         default=Path(".steady"),
-        description="where `steady up` keeps its servers' data, and a worker its evidence",
+        description=(
+            "where `steady up` keeps its servers' data, a worker its evidence, and a gateway what"
+            " was set through its admin API"
+        ),
     )
     evidence_keep: Annotated[Duration, within("1h", "366d")] = Field(
         default=parse("30d"), description="how long a worker keeps evidence on its disk"
