@@ -24,6 +24,7 @@ from fleet.verdicts import Verdict
 from tests.parts.town import Town
 from tests.parts.world import MINUTE
 from tests.workflows.conftest import TEST_SERVER
+from tests.workflows.test_incurable import OFF_THE_BUS
 from workflows.guard import ServerGuard
 from workflows.remediation import Remediation
 from workflows.storm import StormGuard
@@ -275,6 +276,25 @@ async def test_nothing_is_restarted_while_much_of_a_shard_is_bad_and_then_all_is
         assert t.causes == ["fleet_suspicion", "suspicion_over"]
         assert t.told[1].action is AlertAction.RESOLVE
         assert t.told[0].incident == t.told[1].incident
+
+
+async def test_it_blocks_acts_only_evidence_closing_and_paging_go_on(town: Enter) -> None:
+    async with town() as t:
+        await t.sweep(*NAMES)
+        t["gpu-2"].faults = [OFF_THE_BUS]
+        handles = {name: await t[name].report() for name in NAMES[:3]}
+        for name in ("gpu-1", "gpu-3"):
+            await until_phase(t, handles[name], Phase.WAITING)
+        t["gpu-3"].frozen_at = None
+        assert (await t["gpu-3"].end(handles["gpu-3"])).outcome is Outcome.RECOVERED
+        assert (await t["gpu-2"].end(handles["gpu-2"])).outcome is Outcome.HANDED_OVER
+        assert (await t.state()).suspicion is not None
+        assert (await status_of(handles["gpu-1"])).phase is Phase.WAITING
+        assert [len(t[name].evidence) for name in NAMES[:3]] == [1, 1, 1]
+        assert t["gpu-2"].causes == ["confirmed", "handed_over"]
+        assert t["gpu-2"].told[-1].severity is Severity.PAGE
+        assert all(t[name].restarts == [] for name in NAMES)
+        assert [await t.budget_used(name) for name in NAMES] == [0, 0, 0, 0]
 
 
 async def test_a_share_that_is_bad_again_within_the_cooldown_begins_it_anew(town: Enter) -> None:
