@@ -5,7 +5,7 @@ more than its sweeps.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -41,6 +41,7 @@ from fleet.unattended import (
     unattended,
 )
 from worker.deeds import decoded
+from worker.proved import ProvedReader
 from worker.runs import listed, told
 from worker.sweeps import Shard, first
 
@@ -73,6 +74,7 @@ class Auditor:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._guards = GuardReader(client)
+        self._proved = ProvedReader(client)
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def look(
@@ -82,8 +84,9 @@ class Auditor:
         are asked about, those that have been bad for longest first.
         """
         now = datetime.now(UTC)
-        suspects = sorted(_suspects(state, fleet, shards, now), key=lambda each: each.since)
         problems: list[str] = []
+        memories = await self._proved.over(_memories(fleet, shards), problems)
+        suspects = sorted(_suspects(state, fleet, memories, now), key=lambda each: each.since)
 
         async def ask(suspect: _Suspect) -> Unattended | None:
             async with self._slots:
@@ -221,18 +224,20 @@ class _Suspect:
     pause: Pause | None
 
 
-def _suspects(
-    state: FleetState, fleet: Fleet, shards: Sequence[Shard], now: datetime
-) -> Iterator[_Suspect]:
-    memories = {
+def _memories(fleet: Fleet, shards: Sequence[Shard]) -> dict[str, Memory]:
+    return {
         name: memory
         for shard in shards
         if shard.result is not None
         for name, memory in shard.result.servers.items()
+        if name in fleet.servers
     }
+
+
+def _suspects(
+    state: FleetState, fleet: Fleet, memories: Mapping[str, Memory], now: datetime
+) -> Iterator[_Suspect]:
     for name, memory in memories.items():
-        if name not in fleet.servers:
-            continue
         policy = fleet.policy(name)
         bad = looks_bad(memory, policy, now)
         if bad is not None:

@@ -20,6 +20,7 @@ from tests.parts.ports import free_port
 from tests.parts.receiver import receiver
 from tests.parts.stores import valkey
 from tests.parts.temporal import DevServer, dev_server
+from tests.parts.vllm import Vllm, sim_vllm
 from worker.connection import connect
 from worker.settings import Settings
 from worker.worker import build_worker
@@ -31,6 +32,7 @@ STEADY = Path(sys.executable).with_name("steady")
 FLEET = """
 [fleet]
 sweep_every = "1s"
+probe_every = "2s"
 
 [alerts]
 webhook = {{ env = "STEADY_TEST_HOOK" }}
@@ -61,6 +63,10 @@ source = {{ kind = "redis", key = "paused" }}
 source = {{ kind = "redis", key = "cared-for" }}
 restart = {{ kind = "docker", host = "box", name = "cared-for" }}
 
+[servers.engine]
+source = {{ kind = "vllm", url = "{engine}", deadline = "1s" }}
+policy = {{ mode = "alert_only", confirm_wait = "200ms", persist_hung = "1s" }}
+
 [servers.given-up]
 source = {{ kind = "redis", key = "given-up" }}
 restart = {{ kind = "docker", host = "box", name = "given-up" }}
@@ -72,6 +78,7 @@ class Place:
     temporal: DevServer
     client: Client
     folder: Path
+    engine: Vllm
 
     async def steady(self, *arguments: object) -> Ended:
         process = await asyncio.create_subprocess_exec(
@@ -116,9 +123,10 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
         settings = Settings(state_dir=tmp_path / "state", embedded_store=store.url)
         client = await connect(settings, address=temporal.address)
         await stack.enter_async_context(build_worker(client, settings))
-        text = FLEET.format(ssh=free_port(), key=tmp_path / "key")
+        engine = await stack.enter_async_context(sim_vllm())
+        text = FLEET.format(ssh=free_port(), key=tmp_path / "key", engine=engine.url)
         (tmp_path / "fleet.toml").write_text(text)
-        here = Place(temporal, client, tmp_path)
+        here = Place(temporal, client, tmp_path, engine)
         applied = await here.steady("apply", "--remote-worker", tmp_path / "fleet.toml")
         assert applied.code == 0, applied.err
         yield here
@@ -159,6 +167,20 @@ async def test_what_nobody_acts_on_is_listed_with_the_reason(
         assert late["acted_at"] is not None
 
 
+async def test_an_engine_that_only_an_incident_knows_for_frozen_is_listed(place: Place) -> None:
+    """To every sweep it is idle, which is a good verdict."""
+    await place.engine.say("freeze")
+    document: dict[str, Any] = {}
+    found: dict[str, Any] = {}
+    async with asyncio.timeout(90):
+        while "engine" not in found:
+            document = (await place.steady("audit", "--live", "--json")).document
+            found = {each["server"]: each for each in document["unattended"]}
+    assert found["engine"]["verdict"] == "unresponsive"
+    assert found["engine"]["why"].startswith("closed to automation: ")
+    assert document["problems"] == []
+
+
 async def test_a_shard_that_no_sweep_looks_at_is_listed_too(place: Place) -> None:
     await place.client.get_schedule_handle(health_id(0)).pause()
     blinds: list[dict[str, Any]] = []
@@ -167,4 +189,6 @@ async def test_a_shard_that_no_sweep_looks_at_is_listed_too(place: Place) -> Non
             blinds = (await place.steady("audit", "--live", "--json")).document["blind"]
     [blind] = blinds
     assert blind["why"] == "the schedule health/0 is paused in Temporal"
-    assert sorted(blind["servers"]) == ["cared-for", "given-up", "gone", "paused", "works"]
+    assert sorted(blind["servers"]) == [
+        *("cared-for", "engine", "given-up", "gone", "paused", "works")
+    ]

@@ -182,6 +182,15 @@ def test_a_script_that_took_its_budget_is_no_stranger() -> None:
     assert g.start("p1").take is None
 
 
+def test_a_script_that_took_before_steady_did_is_no_stranger_when_steady_knows_its_own() -> None:
+    """Only the earlier restarts of the same incident have had their process then."""
+    g = Guarded()
+    g.take("deploy/1", by="deploy")
+    g.later(HOUR).take("ours", incident="i")
+    assert g.later(MINUTE).start("h2", HOST, ours="h1").take is None
+    assert g.start("h3", HOST, ours="h1").take is not None
+
+
 def test_the_alert_says_who_it_is_and_what_to_do_and_can_wait_until_morning() -> None:
     g = Guarded()
     message = foreign.alert("gpu-1", g.start("p1", why="a sweep found another process"))
