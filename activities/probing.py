@@ -59,6 +59,7 @@ class ProbeActivities:
                 policies=list(places),
                 paused=slice_.paused,
                 search_attributes=slice_.search_attributes,
+                follows_up=True,
             ),
         )
 

@@ -9,6 +9,7 @@ from fleet.contracts.names import remediation_id
 from fleet.contracts.sweep import Observation, OpenIncident, ReportResult
 from fleet.durations import brief
 from fleet.sweep import Judgement
+from fleet.verdicts import Verdict
 
 
 def followed_up(judgement: Judgement, sent: ReportResult) -> Judgement:
@@ -49,14 +50,17 @@ def _recovered(seen: Observation, incident: OpenIncident) -> AlertMessage:
 
 
 def _still_open(seen: Observation, incident: OpenIncident, number: int) -> AlertMessage:
+    """What was proved of an engine is more than the suspicion that it shows ever after."""
+    is_doubt = seen.verdict is Verdict.SUSPECT and incident.verdict is not None
+    verdict = incident.verdict if is_doubt else seen.verdict
     return AlertMessage(
         server=seen.server,
         incident=incident.id,
         cause=reminders.cause(number),
         severity=Severity.PAGE,
         action=AlertAction.UPDATE,
-        title=f"{seen.server} is still {seen.verdict}, for {brief(seen.reading.at - seen.since)}",
-        verdict=seen.verdict,
+        title=f"{seen.server} is still {verdict}, for {brief(seen.reading.at - seen.since)}",
+        verdict=verdict,
         since=incident.since,
         job=incident.job,
         detail=seen.why,

@@ -39,6 +39,8 @@ class Case:
         self.drained = request.carried.drained if request.carried else None
         #: The last process that the host showed, and the one that steady itself started, by name.
         self.process = self.ours = ""
+        #: The last one that was in force when it was asked for.
+        self.policy: Policy | None = None
         self._carried = request.carried is not None
         self._causes: set[str] = set()
 

@@ -68,6 +68,8 @@ class Decide:
     async def spec(self) -> tuple[PresentPolicy, ServerSpec]:
         """The present policy. Raises Ended where it, or a person through it, forbids the act."""
         present = await self._case.hands.present()
+        if present.spec is not None:
+            self._case.policy = present.spec.policy
         decision = by_policy(present, self._standing())
         if decision is not None and decision.next is Next.END:
             raise Ended(decision)

@@ -60,7 +60,6 @@ class Healing:
         self._attempts = request.carried.attempts if request.carried else 0
         self._proved_harmless = False
         self._held = False
-        self._policy: Policy | None = None
 
     async def run(self) -> None:
         """Heal, and end in a stated outcome whatever happens."""
@@ -76,9 +75,8 @@ class Healing:
             decision = Decision.end(Outcome.INTERNAL_ERROR, said[:300])
         await self.slots.give_back()
         await self._draining.end(decision)
-        await self._ending.close(
-            decision, self._policy or Policy(), harmless=self._proved_harmless, held=self._held
-        )
+        policy = self._case.policy or Policy()
+        await self._ending.close(decision, policy, harmless=self._proved_harmless, held=self._held)
 
     async def _heal(self) -> Decision:
         if self._carried is not None:
@@ -87,7 +85,7 @@ class Healing:
             await self._begin()
         rounds = 0
         while rounds <= _ROUNDS:
-            policy = self._policy = await self._decide.persist()
+            policy = await self._decide.persist()
             restarts = self._case.incident.restarts
             if restarts and not self._attempts:
                 await self._not_recovered("an earlier run of this incident had restarted it")

@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
         SweepResult,
     )
     from fleet.engines.probing import carried, whom
+    from fleet.follow_up import followed_up
     from fleet.readings import Reading
     from fleet.sweep import Judgement, judge_shard, with_unsent
     from workflows.alerting import raise_alert
@@ -95,4 +96,4 @@ class ProbeSweep:
             retry_policy=RetryPolicy(maximum_attempts=3),
             summary="report what was found",
         )
-        return with_unsent(judgement, sent.unsent)
+        return followed_up(with_unsent(judgement, sent.unsent), sent)

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,12 @@ from typing import Any
 import pytest
 from redis import Redis
 from temporalio.client import Client
+from temporalio.service import RPCError
 
-from fleet.contracts.names import health_id
+from activities.ledgers import GuardReader
+from fleet.alerts import RECOVERED_LATER
+from fleet.contracts.alerts import AlertAction, AlertMessage
+from fleet.contracts.names import alert_id, health_id
 from tests.parts.ended import Ended
 from tests.parts.ports import free_port
 from tests.parts.receiver import receiver
@@ -65,7 +69,7 @@ restart = {{ kind = "docker", host = "box", name = "cared-for" }}
 
 [servers.engine]
 source = {{ kind = "vllm", url = "{engine}", deadline = "1s" }}
-policy = {{ mode = "alert_only", confirm_wait = "200ms", persist_hung = "1s" }}
+policy = {{ mode = "alert_only", confirm_wait = "200ms", persist_hung = "1s", remind_after = "3s" }}
 
 [servers.given-up]
 source = {{ kind = "redis", key = "given-up" }}
@@ -95,6 +99,20 @@ class Place:
         )
         out, err = await process.communicate()
         return Ended(process.returncode or 0, out.decode(), err.decode())
+
+    async def told(self, alert: str) -> AlertMessage:
+        """The message, once there is such an alert."""
+        handle = self.client.get_workflow_handle(alert)
+        async with asyncio.timeout(60):
+            while True:
+                with suppress(RPCError):
+                    events = [event async for event in handle.fetch_history_events()]
+                    break
+                await asyncio.sleep(0.5)
+        started = events[0].workflow_execution_started_event_attributes.input
+        [message] = await self.client.data_converter.decode(started.payloads, [AlertMessage])
+        assert isinstance(message, AlertMessage)
+        return message
 
     async def listed(self, *servers: str) -> dict[str, Any]:
         """The audit, once it lists just these servers."""
@@ -179,6 +197,21 @@ async def test_an_engine_that_only_an_incident_knows_for_frozen_is_listed(place:
     assert found["engine"]["verdict"] == "unresponsive"
     assert found["engine"]["why"].startswith("closed to automation: ")
     assert document["problems"] == []
+
+
+async def test_people_are_reminded_of_it_and_hear_that_it_is_over(place: Place) -> None:
+    """By the probes: sweeps have nothing to say of an engine that looks idle to them."""
+    await place.engine.say("freeze")
+    incident = ""
+    async with asyncio.timeout(60):
+        while not incident:
+            await asyncio.sleep(0.5)
+            incident = await GuardReader(place.client).open_incident("engine") or ""
+    reminded = await place.told(alert_id(incident, "reminder"))
+    assert reminded.title.startswith("engine is still unresponsive, for ")
+    await place.engine.say("thaw")
+    over = await place.told(alert_id(incident, RECOVERED_LATER))
+    assert (over.title, over.action) == ("engine has recovered", AlertAction.RESOLVE)
 
 
 async def test_a_shard_that_no_sweep_looks_at_is_listed_too(place: Place) -> None:

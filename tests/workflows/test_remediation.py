@@ -14,13 +14,15 @@ from temporalio.worker import Worker
 from activities.guards import GuardActivities
 from fleet.contracts.alerts import AlertAction
 from fleet.contracts.fleet import Pause
-from fleet.contracts.guard import GuardInput
+from fleet.contracts.guard import GuardInput, Hold
 from fleet.contracts.host import Effect, HostStatus
 from fleet.contracts.names import SERVER_GUARD, TASK_QUEUE, guard_id, remediation_id
 from fleet.contracts.remediation import Outcome, Phase, RemediationSignal, RemediationStatus
 from fleet.policy import Mode, Policy, RollingBudget
 from fleet.readings import WorkState
+from fleet.sweep import may_open
 from fleet.verdicts import Verdict
+from tests.parts.entered import guard_of
 from tests.parts.world import MINUTE, World
 from tests.workflows.conftest import TEST_SERVER
 from workflows.guard import ServerGuard
@@ -384,6 +386,19 @@ async def test_alert_only_tells_and_prepares_nothing(world: Enter) -> None:
         assert status.outcome is Outcome.ALERT_ONLY
         assert (w.restarts, w.evidence) == ([], [])
         assert w.pages == ["alert_only"]
+
+
+async def test_alert_only_leaves_the_incident_closed_to_every_report_that_follows(
+    world: Enter,
+) -> None:
+    """Until the mode is another one: else each sweep would begin a remediation anew."""
+    async with world(Policy(mode=Mode.ALERT_ONLY)) as w:
+        await w.end(await w.report())
+        guard, now = await guard_of(w), await w.env.get_current_time()
+        assert guard.incident is not None
+        assert (guard.incident.hold, guard.incident.hold_mode) == (Hold.ALERT_ONLY, Mode.ALERT_ONLY)
+        assert not may_open(guard, Mode.ALERT_ONLY, now)
+        assert may_open(guard, Mode.ACT, now)
 
 
 async def test_approve_waits_for_a_person(world: Enter) -> None:
