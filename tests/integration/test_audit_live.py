@@ -5,15 +5,14 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis import Redis
-from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.client import Client, WorkflowExecution
 
 from activities.ledgers import GuardReader
 from fleet.alerts import RECOVERED_LATER
@@ -101,16 +100,17 @@ class Place:
         return Ended(process.returncode or 0, out.decode(), err.decode())
 
     async def told(self, alert: str) -> AlertMessage:
-        """The message, once there is such an alert."""
-        handle = self.client.get_workflow_handle(alert)
-        async with asyncio.timeout(60):
-            while True:
-                with suppress(RPCError):
-                    events = [event async for event in handle.fetch_history_events()]
-                    break
+        """The first message of which the ID begins so, once there is one."""
+        query = f"WorkflowId STARTS_WITH '{alert}'"
+        runs: list[WorkflowExecution] = []
+        async with asyncio.timeout(90):
+            while not runs:
                 await asyncio.sleep(0.5)
-        started = events[0].workflow_execution_started_event_attributes.input
-        [message] = await self.client.data_converter.decode(started.payloads, [AlertMessage])
+                runs = [run async for run in self.client.list_workflows(query)]
+        handle = self.client.get_workflow_handle(runs[-1].id)
+        started = await anext(handle.fetch_history_events())
+        words = started.workflow_execution_started_event_attributes.input.payloads
+        [message] = await self.client.data_converter.decode(words, [AlertMessage])
         assert isinstance(message, AlertMessage)
         return message
 
