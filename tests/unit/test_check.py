@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fleet.engine_sources import EngineSource
 from fleet.engines.checking import Checked, check
 from fleet.engines.page import read_page
 from fleet.engines.profiles import PROFILES
@@ -22,6 +23,7 @@ from tests.parts.ports import free_port
 from tests.parts.steady_check import STEADY
 from tests.parts.vllm import sim_vllm
 from tests.parts.vllm_pages import engine, page
+from worker import check_options
 from worker.check_report import Report, exit_of, moved
 from worker.cli import app
 from worker.commands.exits import Exit
@@ -292,6 +294,15 @@ class TestWrongUsage:
     def test_a_short_limit_to_a_load_is_no_mistake(self) -> None:
         code, _ = steady(f"http://127.0.0.1:{free_port()}", "--load-limit", "30s")
         assert code == Exit.UNREACHED
+
+
+def test_the_options_make_the_source_that_a_fleet_file_would() -> None:
+    given = {"kind": "sglang", "ca": "/ca.pem", "model": "m", "request": "chat", "deadline": "2m"}
+    made = check_options.source("https://x/", {**given, "metrics_url": "https://x:9/metrics"})
+    assert made == EngineSource.model_validate(
+        {**given, "url": "https://x", "metrics_url": "https://x:9/metrics"}
+    )
+    assert check_options.source("http://x", {"kind": None}).kind == "engine"
 
 
 #: A health check starts anew every few seconds, beside a server that needs the memory.
