@@ -40,8 +40,8 @@ def server(*more: str, **how: Any) -> AbstractContextManager[Real]:
 
 @pytest.fixture(scope="module")
 def one() -> Iterator[Real]:
-    """One engine, as most people run it."""
-    with server() as it:
+    """One engine. Its chunks are small, so that two waits span one on a busy machine too."""
+    with server("--max-num-batched-tokens", "512") as it:
         yield it
 
 
@@ -78,7 +78,7 @@ async def test_while_it_reads_a_lone_long_prompt_it_is_busy_and_sent_nothing(rea
     real.ask(LONG_PROMPT, tokens=1)
     await real.working(_RUNNING)
     await real.page("vllm-prefill-1")
-    seen = await real.check(wait="2s")
+    seen = await real.check(wait="4s")
     await real.page("vllm-prefill-2")
     assert (seen.verdict, seen.requests_sent) == (Verdict.BUSY, 0), seen.line()
     assert seen.moved == {"0": ["kv"]}, "only the KV cache tells of a prompt that is read"

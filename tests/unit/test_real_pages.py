@@ -64,6 +64,14 @@ def test_of_a_stopped_engine_nothing_moves_though_its_process_does() -> None:
     assert cpu[0] != cpu[1]
 
 
+def test_while_a_long_prompt_is_read_the_kv_cache_is_the_only_witness_that_moves() -> None:
+    before, now = (read(f"vllm-prefill-{at}").engines[0] for at in (1, 2))
+    moved = {name for name, value in now.witnesses.items() if value != before.witnesses[name]}
+    assert moved == {"kv"}
+    assert before.steps == now.steps
+    assert judged("vllm-prefill-2", "vllm-prefill-1") is Verdict.BUSY
+
+
 def test_stopped_while_idle_its_gauges_stay_at_zero_with_a_request_in_its_queue() -> None:
     assert judged("vllm-unresponsive") is Verdict.IDLE
 
