@@ -143,9 +143,10 @@ def check(  # noqa: PLR0913 - each is an option of the command
     sends one short request, and reads on meanwhile. One line says the verdict, why, and what was
     sent; `steady check http://127.0.0.1:8000`.
 
-    **Exit codes**: 0 healthy, busy, idle, asleep, or loading within its limit; 1 stuck or
-    unresponsive; 2 wrong usage; 3 nothing is proved (not reached, unreadable, unproven, degraded,
-    loading past its limit). With `--liveness` 1 is as before and all others but 2 are 0.
+    **Exit codes**: 0 healthy, busy, idle, asleep, or loading within its limit; 1 stuck,
+    unresponsive, or dead by its own word; 2 wrong usage; 3 nothing is proved (not reached,
+    unreadable, unproven, degraded, loading past its limit). With `--liveness` 1 and 2 are as
+    before, and all others are 0.
 
     JSON: verdict, why, engine, engines (each with label, running, waiting, steps, asleep,
     witnesses, moved), requests_sent, readings, seconds.
