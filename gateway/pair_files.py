@@ -30,7 +30,7 @@ class PairFiles:
         self._waiting: queue.Queue[_Item | None] = queue.Queue(_MOST_WAITING)
         self._thread: threading.Thread | None = None
         self._writer: subprocess.Popen[bytes] | None = None
-        self._stopping = False
+        self._stopping = self._given_up = False
 
     def put(self, pairs: Pairs, sample: PairedSample, held: int) -> bool:
         """Have a sample written, unless too many wait already."""
@@ -55,9 +55,12 @@ class PairFiles:
         with suppress(queue.Full):
             self._waiting.put(None, timeout=_STOP_WITHIN)
         thread.join(_STOP_WITHIN)
-        writer = self._writer
-        if writer is not None and thread.is_alive():
-            writer.kill()
+        if thread.is_alive():
+            self._given_up = True
+            if (writer := self._writer) is not None:
+                writer.kill()
+            with suppress(queue.Full):
+                self._waiting.put(None, timeout=_STOP_WITHIN)
             thread.join(_STOP_WITHIN)
 
     def _run(self) -> None:
@@ -71,6 +74,8 @@ class PairFiles:
             self._close(self._writer)
 
     def _written(self, pairs: Pairs, sample: PairedSample) -> Kept:
+        if self._given_up:
+            return Kept.DISK
         try:
             if self._writer is None:
                 self._writer = _started()

@@ -218,6 +218,10 @@ async def test_a_disk_that_takes_nothing_holds_nobody_up(tmp_path: Path) -> None
         found = gateway.gateway.mirrors.pairs["chat"].results
         await until(lambda: found[Kept.DISK] >= 10)
         assert found[Kept.WRITTEN] == 0
+        files = gateway.gateway.mirrors.files
+    assert files._writer is None
+    assert files._thread is not None
+    assert not files._thread.is_alive()
 
 
 async def test_a_file_that_can_not_be_written_is_counted(tmp_path: Path) -> None:
