@@ -35,6 +35,3 @@ class AskActivities:
                     non_retryable=True,
                 )
             return await self._requests.ask(spec.name, spec.source, request)
-
-    async def close(self) -> None:
-        await self._pages.close()

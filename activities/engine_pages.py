@@ -112,9 +112,6 @@ class EnginePages:
                 return f"{place(source)} answers {_status(got)} for /health: its engine died"
         return ""
 
-    async def close(self) -> None:
-        """Nothing is kept."""
-
     async def _look(self, source: EngineSource, profile: Profile) -> _Found:
         if source.balancer:
             return await self._balancer(source, profile)

@@ -63,9 +63,6 @@ class ProbeActivities:
             ),
         )
 
-    async def close(self) -> None:
-        await self._pages.close()
-
     async def _is_being_healed(self, server: str) -> bool:
         """Whether its remediation runs, which asks by itself where that is needed."""
         handle = self._client.get_workflow_handle(remediation_id(server))

@@ -101,7 +101,6 @@ class ReadingActivities:
         """Close the connections to the stores."""
         await self._stores.close()
         await self._pages.close()
-        await self._engines.close()
 
     async def _look(self, spec: ServerSpec, longest: timedelta | None = None) -> Reading:
         """Read one server within its source's time-out, and within ``longest``."""

@@ -43,17 +43,14 @@ async def watch(source: EngineSource, policy: Policy) -> None:
         reading = await pages.look(seen.place, source, source.timeout)
         seen.see(reading, judge(reading))
 
-    try:
-        if not sys.stdout.isatty():
-            while True:
-                await look()
-                sys.stdout.write(f"{line(seen)}\n")
-                sys.stdout.flush()
-                await asyncio.sleep(policy.confirm_wait.total_seconds())
-        with Live(screen(seen), console=Console(highlight=False), auto_refresh=False) as live:
-            while True:
-                await look()
-                live.update(screen(seen), refresh=True)
-                await asyncio.sleep(policy.confirm_wait.total_seconds())
-    finally:
-        await pages.close()
+    if not sys.stdout.isatty():
+        while True:
+            await look()
+            sys.stdout.write(f"{line(seen)}\n")
+            sys.stdout.flush()
+            await asyncio.sleep(policy.confirm_wait.total_seconds())
+    with Live(screen(seen), console=Console(highlight=False), auto_refresh=False) as live:
+        while True:
+            await look()
+            live.update(screen(seen), refresh=True)
+            await asyncio.sleep(policy.confirm_wait.total_seconds())

@@ -70,8 +70,6 @@ class Checker:
                 checked = await self._follow()
         except TimeoutError:
             checked = self._unfinished(show(limit or timedelta(0)))
-        finally:
-            await self._pages.close()
         return Report(
             verdict=checked.verdict,
             why=in_flags(checked.why),

@@ -98,4 +98,3 @@ async def test_it_is_asked_once_and_the_next_request_waits_until_that_one_is_giv
                 assert reading.engine.answer is not None
                 assert reading.engine.answer.came is Came.NONE
                 assert await engine.asked() == 2
-        await heir.close()

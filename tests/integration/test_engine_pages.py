@@ -28,10 +28,8 @@ LIMIT = timedelta(seconds=3)
 
 
 @pytest.fixture
-async def pages() -> AsyncIterator[EnginePages]:
-    reader = EnginePages()
-    yield reader
-    await reader.close()
+def pages() -> EnginePages:
+    return EnginePages()
 
 
 def engine_of(reading: Reading) -> EngineReading:

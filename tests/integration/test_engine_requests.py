@@ -1,7 +1,6 @@
 """One short request to a simulated vLLM over real HTTP: when it is sent, and what it comes to."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -22,10 +21,8 @@ DEADLINE = {"deadline": "700ms"}
 
 
 @pytest.fixture
-async def pages() -> AsyncIterator[EnginePages]:
-    reader = EnginePages()
-    yield reader
-    await reader.close()
+def pages() -> EnginePages:
+    return EnginePages()
 
 
 class Asker:

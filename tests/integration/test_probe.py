@@ -82,22 +82,18 @@ async def probe(client: Client) -> SweepResult:
 async def worker(client: Client, engines: dict[str, Vllm]) -> AsyncIterator[None]:
     applied = Applied(engines)
     probing, asking = ProbeActivities(applied, client), AskActivities(applied)
-    try:
-        async with Worker(
-            client,
-            task_queue=_QUEUE,
-            workflows=[ProbeSweep, AskEngine],
-            activities=[
-                probing.read_engines,
-                asking.ask_engine,
-                ReportActivities(client).report,
-            ],
-            workflow_runner=PunctualRunner(),
-        ):
-            yield
-    finally:
-        await probing.close()
-        await asking.close()
+    async with Worker(
+        client,
+        task_queue=_QUEUE,
+        workflows=[ProbeSweep, AskEngine],
+        activities=[
+            probing.read_engines,
+            asking.ask_engine,
+            ReportActivities(client).report,
+        ],
+        workflow_runner=PunctualRunner(),
+    ):
+        yield
 
 
 async def test_it_asks_an_idle_engine_and_none_that_works_is_paused_or_is_being_healed(
