@@ -76,6 +76,15 @@ def test_stopped_while_idle_its_gauges_stay_at_zero_with_a_request_in_its_queue(
     assert judged("vllm-unresponsive") is Verdict.IDLE
 
 
+def test_of_two_ranks_the_one_that_is_stopped_is_told_from_the_other() -> None:
+    before, now = read("vllm-two-ranks-busy"), read("vllm-two-ranks-one-stuck")
+    assert [engine.label for engine in now.engines] == ["0", "1"]
+    change = compare(now, Sighting.of(now))
+    assert "0" in [engine.label for engine in change.still]
+    moved = compare(now, Sighting.of(before))
+    assert (moved.known, moved.restarted) == (True, "")
+
+
 def test_asleep_it_says_so_and_paused_it_does_not() -> None:
     assert judged("vllm-asleep") is Verdict.ASLEEP
     assert judged("vllm-paused", "vllm-paused") is Verdict.SUSPECT
