@@ -15,7 +15,8 @@ _BLOCK = 16
 class Halt(StrEnum):
     """Why an engine takes no step. The first three are hangs, the others are somebody's will.
 
-    ``ADMISSION``: its loop turns and writes its gauges, and nothing is ever admitted.
+    ``ADMISSION``: what runs is finished, its loop turns and writes its gauges, and nothing is
+    admitted any more.
     """
 
     FROZEN = "frozen"
@@ -131,6 +132,14 @@ class Core:
         counts = self.counts
         return counts.steps, counts.finished, len(self.running), len(self.waiting), self.halt
 
+    @property
+    def _takes_steps(self) -> bool:
+        return self.halt in (None, Halt.ADMISSION)
+
+    @property
+    def _admits(self) -> bool:
+        return bool(self.waiting) and self.halt is None
+
     def submit(self, request: Request) -> Request:
         self.waiting.append(request)
         if self.halt is Halt.ADMISSION:
@@ -154,10 +163,12 @@ class Core:
         self.exports.aborted(self)
 
     def stop(self, halt: Halt) -> None:
-        """Halt now; what the step in progress would have done is never done."""
-        self.halt, self._left = halt, 0
+        """Halt now. Where no more steps are taken, the one in progress is lost."""
+        self.halt = halt
         if halt is Halt.ADMISSION:
             self.exports.turned(self)
+        else:
+            self._left = 0
 
     def resume(self) -> None:
         self.halt = None
@@ -172,7 +183,7 @@ class Core:
     def advance(self, to: float) -> None:
         """Take every step that ends by ``to``."""
         while self.now < to:
-            if self.halt is not None or not (self._left or self._start()):
+            if not self._takes_steps or not (self._left or self._start()):
                 break
             if self._began + self._span > to + 1e-9:
                 break
@@ -185,7 +196,7 @@ class Core:
         self._chunks, left = [], self.shape.chunk
         for request in self.running:
             left -= self._take(request, left)
-        while self.waiting and len(self.running) < self.shape.slots and left:
+        while self._admits and len(self.running) < self.shape.slots and left:
             self.running.append(self.waiting.popleft())
             left -= self._take(self.running[-1], left)
         if not self.running:

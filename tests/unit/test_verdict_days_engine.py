@@ -142,6 +142,16 @@ def test_in_a_hang_in_admission_all_wait_and_none_runs(kind: str) -> None:
     assert waiting[1] == "4"
 
 
+# SGLang writes that nothing runs any more only when it is idle.
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"sglang"}))
+def test_what_runs_at_a_hang_in_admission_is_finished(kind: str) -> None:
+    asked = [ask(1, 10, 500), *(ask(10 + n, 10, 5) for n in range(4))]
+    one = server(*asked[:1], hang(5, Halt.ADMISSION), *asked[1:], kind=kind)
+    assert shown(one, RUNNING[kind], 6) == 1
+    assert shown(one, RUNNING[kind], 60) == 0
+    assert one.in_flight == 4
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_engine_that_froze_while_idle_shows_no_requests_that_come_later(kind: str) -> None:
     one = server(hang(5, Halt.FROZEN), *(ask(10 + n, 10, 5) for n in range(4)), kind=kind)
