@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 from temporalio import workflow
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
@@ -21,7 +20,6 @@ from fleet.policy import Policy, RollingBudget
 from fleet.verdicts import Verdict
 from tests.parts.engine_world import EngineWorld
 from tests.parts.world import MINUTE
-from tests.workflows.conftest import TEST_SERVER
 from worker.runner import PunctualRunner
 from workflows.ask import AskEngine
 from workflows.guard import ServerGuard
@@ -42,14 +40,6 @@ class AskForLong:
 
 
 Enter = Callable[..., AbstractAsyncContextManager[EngineWorld]]
-
-
-@pytest.fixture
-async def env() -> AsyncIterator[WorkflowEnvironment]:
-    async with await WorkflowEnvironment.start_time_skipping(
-        data_converter=pydantic_data_converter, test_server_existing_path=str(TEST_SERVER)
-    ) as fresh:
-        yield fresh
 
 
 @pytest.fixture

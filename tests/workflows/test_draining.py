@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
@@ -19,7 +18,6 @@ from fleet.sources import SecretRef
 from fleet.verdicts import Verdict
 from tests.parts.entered import entered, guard_of
 from tests.parts.world import MINUTE, World
-from tests.workflows.conftest import TEST_SERVER
 from workflows.remediation import Remediation
 
 pytestmark = pytest.mark.anyio
@@ -31,13 +29,8 @@ GATEWAYS = Gateways(
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    async with (
-        await WorkflowEnvironment.start_time_skipping(
-            data_converter=pydantic_data_converter, test_server_existing_path=str(TEST_SERVER)
-        ) as env,
-        entered(World(env, "gpu-1", Policy()), monkeypatch) as a_world,
-    ):
+async def world(env: WorkflowEnvironment, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    async with entered(World(env, "gpu-1", Policy()), monkeypatch) as a_world:
         a_world.gateways = GATEWAYS
         yield a_world
 

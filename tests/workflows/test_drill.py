@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowFailureError, WorkflowHandle
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
@@ -23,7 +22,6 @@ from fleet.policy import Mode, Policy, RollingBudget
 from fleet.readings import WorkState
 from tests.parts.drilled import DrillWorld
 from tests.parts.world import MINUTE
-from tests.workflows.conftest import TEST_SERVER
 from worker.runner import PunctualRunner
 from workflows.drill import Drill
 from workflows.guard import ServerGuard
@@ -34,15 +32,6 @@ pytestmark = pytest.mark.anyio
 PROMPT = Policy(budget=RollingBudget(limit=3, window=timedelta(hours=24)))
 
 Enter = Callable[..., AbstractAsyncContextManager[DrillWorld]]
-
-
-@pytest.fixture
-async def env() -> AsyncIterator[WorkflowEnvironment]:
-    """A server for each test, so that nothing of another one's is still running on it."""
-    async with await WorkflowEnvironment.start_time_skipping(
-        data_converter=pydantic_data_converter, test_server_existing_path=str(TEST_SERVER)
-    ) as fresh:
-        yield fresh
 
 
 @pytest.fixture

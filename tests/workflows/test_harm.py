@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from fleet.contracts.guard import Hold
@@ -12,19 +11,13 @@ from fleet.contracts.remediation import Outcome
 from fleet.policy import Policy
 from tests.parts.entered import entered, guard_of
 from tests.parts.world import World
-from tests.workflows.conftest import TEST_SERVER
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    async with (
-        await WorkflowEnvironment.start_time_skipping(
-            data_converter=pydantic_data_converter, test_server_existing_path=str(TEST_SERVER)
-        ) as env,
-        entered(World(env, "gpu-1", Policy()), monkeypatch) as a_world,
-    ):
+async def world(env: WorkflowEnvironment, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    async with entered(World(env, "gpu-1", Policy()), monkeypatch) as a_world:
         yield a_world
 
 

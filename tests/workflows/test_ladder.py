@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
@@ -14,7 +13,6 @@ from fleet.contracts.remediation import Outcome, Phase
 from fleet.policy import Policy, RollingBudget
 from tests.parts.entered import entered, guard_of
 from tests.parts.world import MINUTE, World
-from tests.workflows.conftest import TEST_SERVER
 from workflows.remediation import Remediation
 
 pytestmark = pytest.mark.anyio
@@ -32,13 +30,8 @@ MANY = Policy(budget=RollingBudget(limit=4, window=timedelta(hours=24)))
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    async with (
-        await WorkflowEnvironment.start_time_skipping(
-            data_converter=pydantic_data_converter, test_server_existing_path=str(TEST_SERVER)
-        ) as env,
-        entered(World(env, "gpu-1", MANY), monkeypatch) as a_world,
-    ):
+async def world(env: WorkflowEnvironment, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    async with entered(World(env, "gpu-1", MANY), monkeypatch) as a_world:
         yield a_world
 
 

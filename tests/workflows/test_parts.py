@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from fleet.config import DockerRestart
@@ -15,7 +14,6 @@ from fleet.gpu_memory import GpuMemory
 from fleet.policy import Policy
 from tests.parts.entered import entered, guard_of
 from tests.parts.world import MINUTE, World
-from tests.workflows.conftest import TEST_SERVER
 from workflows.remediation import Remediation
 
 pytestmark = pytest.mark.anyio
@@ -28,13 +26,8 @@ WAITS = DockerRestart(
 
 
 @pytest.fixture
-async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    async with (
-        await WorkflowEnvironment.start_time_skipping(
-            data_converter=pydantic_data_converter, test_server_existing_path=str(TEST_SERVER)
-        ) as env,
-        entered(World(env, "gpu-1", Policy()), monkeypatch) as a_world,
-    ):
+async def world(env: WorkflowEnvironment, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    async with entered(World(env, "gpu-1", Policy()), monkeypatch) as a_world:
         yield a_world
 
 

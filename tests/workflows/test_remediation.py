@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 from temporalio.client import WorkflowFailureError
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
@@ -24,7 +23,6 @@ from fleet.sweep import may_open
 from fleet.verdicts import Verdict
 from tests.parts.entered import guard_of
 from tests.parts.world import MINUTE, World
-from tests.workflows.conftest import TEST_SERVER
 from workflows.guard import ServerGuard
 from workflows.host_guard import HostGuard
 from workflows.remediation import Remediation
@@ -34,15 +32,6 @@ pytestmark = pytest.mark.anyio
 PROMPT = Policy(budget=RollingBudget(limit=3, window=timedelta(hours=24)))
 
 Enter = Callable[..., AbstractAsyncContextManager[World]]
-
-
-@pytest.fixture
-async def env() -> AsyncIterator[WorkflowEnvironment]:
-    """A server for each test, so that nothing of another one's is still running on it."""
-    async with await WorkflowEnvironment.start_time_skipping(
-        data_converter=pydantic_data_converter, test_server_existing_path=str(TEST_SERVER)
-    ) as fresh:
-        yield fresh
 
 
 @pytest.fixture

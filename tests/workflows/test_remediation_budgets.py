@@ -15,11 +15,11 @@ from fleet.contracts.names import HOST_GUARD, TASK_QUEUE, guard_id, host_guard_i
 from fleet.contracts.remediation import Outcome, Phase
 from fleet.policy import HostBudget
 from tests.parts.world import MINUTE, World
-from tests.workflows.test_remediation import PROMPT, Enter, env, world
+from tests.workflows.test_remediation import PROMPT, Enter, world
 from worker.budget import Counter, Refused
 from workflows.remediation import Remediation
 
-__all__ = ["env", "world"]
+__all__ = ["world"]
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from temporalio import activity
 from temporalio.client import WorkflowHandle
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
@@ -23,7 +22,6 @@ from fleet.policy import Mode, Policy, RollingBudget, Storm
 from fleet.verdicts import Verdict
 from tests.parts.town import Town
 from tests.parts.world import MINUTE
-from tests.workflows.conftest import TEST_SERVER
 from tests.workflows.test_incurable import OFF_THE_BUS
 from workflows.guard import ServerGuard
 from workflows.remediation import Remediation
@@ -36,14 +34,6 @@ Handle = WorkflowHandle[Any, RemediationStatus]
 
 NAMES = ["gpu-1", "gpu-2", "gpu-3", "gpu-4"]
 STORM = Storm(restarts_at_once=1, window=10 * MINUTE, cooldown=10 * MINUTE, page_after=30 * MINUTE)
-
-
-@pytest.fixture
-async def env() -> AsyncIterator[WorkflowEnvironment]:
-    async with await WorkflowEnvironment.start_time_skipping(
-        data_converter=pydantic_data_converter, test_server_existing_path=str(TEST_SERVER)
-    ) as fresh:
-        yield fresh
 
 
 @pytest.fixture
