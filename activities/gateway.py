@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 from urllib.parse import quote, urlsplit
 
@@ -90,7 +91,13 @@ class _Orders:
 
     async def drain(self, request: DrainRequest) -> str:
         """Why it could not be drained; empty where it was."""
-        terms = {"holder": "steady", "for": show(request.lasting), "why": request.why[:300]}
+        terms: dict[str, str | bool] = {
+            "holder": "steady",
+            "for": show(request.lasting),
+            "why": request.why[:300],
+        }
+        if request.last_resort:
+            terms["last_resort"] = True
         try:
             await self._ask("PUT", self._lease(request.lease), terms)
         except _Failed as problem:
@@ -115,7 +122,9 @@ class _Orders:
     def _lease(self, lease: str) -> str:
         return f"{self._url}/leases/{quote(lease, safe='@:')}"
 
-    async def _ask(self, method: str, url: str, body: dict[str, str] | None = None) -> bytes:
+    async def _ask(
+        self, method: str, url: str, body: Mapping[str, str | bool] | None = None
+    ) -> bytes:
         headers = {"Authorization": f"Bearer {self._token}", "Accept-Encoding": "identity"}
         try:
             async with (

@@ -74,7 +74,13 @@ class Control:
             Unknown, TooManyLeases, OSError, NotTaken
         """
         self._backend(backend)
-        granted = Lease(id=lease, holder=terms.holder, until=_now() + terms.lasting, why=terms.why)
+        granted = Lease(
+            id=lease,
+            holder=terms.holder,
+            until=_now() + terms.lasting,
+            why=terms.why,
+            last_resort=terms.last_resort,
+        )
         self._order(lambda kept: kept.leased(backend, granted))
         return granted
 
@@ -238,11 +244,15 @@ class Control:
         """Put all of it in force: it is little, and so no order is ever half there."""
         router, wall, now = self._core.router, _now(), time.monotonic()
         for name in router.backends:
-            until = kept.drained_until(name)
-            if until is not None:
-                router.drain(name, now + (until - wall).total_seconds())
-            else:
+            until, closed = kept.drained_until(name), kept.closed_until(name)
+            if until is None:
                 router.undrain(name)
+                continue
+            router.drain(
+                name,
+                now + (until - wall).total_seconds(),
+                now + (closed - wall).total_seconds() if closed is not None else 0.0,
+            )
         self._apply_candidates(kept)
         samples = {(each.endpoint, each.candidate): each.percent for each in kept.samples}
         for target in self._targets():

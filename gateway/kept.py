@@ -3,7 +3,7 @@
 Pure: what is set is a value, and each order makes a new one of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Literal, Self
 
@@ -176,4 +176,12 @@ class Kept(BaseModel):
 
     def drained_until(self, backend: str) -> datetime | None:
         """The end of the last of its leases."""
-        return max((each.until for each in self.leases.get(backend, {}).values()), default=None)
+        return max((each.until for each in self._held(backend)), default=None)
+
+    def closed_until(self, backend: str) -> datetime | None:
+        """The end of the last of those that leave it no last resort either."""
+        strict = (each.until for each in self._held(backend) if not each.last_resort)
+        return max(strict, default=None)
+
+    def _held(self, backend: str) -> Iterable[Lease]:
+        return self.leases.get(backend, {}).values()

@@ -1,7 +1,8 @@
 """Where a request goes: to the backend that has the fewest in flight for its weight.
 
-A drained backend gets none, until its lease expires. One that could not be reached a moment ago is
-asked last: with nothing in flight it would be chosen again and again.
+A drained backend gets none, until its lease expires; one that is drained as a last resort gets some
+where no other is left. One that could not be reached a moment ago is asked last: with nothing in
+flight it would be chosen again and again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -17,16 +18,19 @@ PRODUCTION, DIRECT, MIRROR = "production", "direct", "mirror"
 
 
 class Backend:
-    """A server, and what this process has in flight there."""
+    """A server, and what this process has in flight there.
 
-    __slots__ = ("drained_until", "in_flight", "name", "pool", "resting_until")
+    It is drained until ``drained_until``, and no last resort either until ``closed_until``.
+    """
+
+    __slots__ = ("closed_until", "drained_until", "in_flight", "name", "pool", "resting_until")
 
     def __init__(self, name: str, pool: Pool) -> None:
         self.name = name
         self.pool = pool
         self.in_flight = 0
         self.resting_until = 0.0
-        self.drained_until = 0.0
+        self.drained_until = self.closed_until = 0.0
 
 
 class Route:
@@ -66,18 +70,18 @@ class Route:
         """
         if len(self.backends) == 1 and not but:
             only = self.backends[0]
-            return only if self.role == DIRECT or only.drained_until <= now else None
+            return only if self.role == DIRECT or only.closed_until <= now else None
         best: Backend | None = None
-        best_rank: tuple[bool, float] = (True, 0)
+        best_rank: tuple[bool, bool, float] = (True, True, 0)
         weights = self._uneven
         count = len(self.backends)
         self._turn = (self._turn + 1) % count
         for number in range(count):
             each = self.backends[(self._turn + number) % count]
-            if each in but or (each.drained_until > now and self.role != DIRECT):
+            if each in but or (each.closed_until > now and self.role != DIRECT):
                 continue
             load = each.in_flight if weights is None else (each.in_flight + 1) / weights[each]
-            rank = (each.resting_until > now, load)
+            rank = (each.drained_until > now, each.resting_until > now, load)
             if best is None or rank < best_rank:
                 best, best_rank = each, rank
         return best
@@ -148,13 +152,16 @@ class Router:
     def routes(self) -> list[Route]:
         return [*(route for _, route in self._public), *self._direct.values()]
 
-    def drain(self, server: str, until: float) -> None:
-        """Send nothing more to a server until that moment of the monotonic clock.
+    def drain(self, server: str, until: float, closed_until: float | None = None) -> None:
+        """Send nothing more to a server until that moment of the monotonic clock. From
+        ``closed_until`` on, where it is given, it gets what no other backend is left for.
 
         Raises:
             KeyError: there is no such backend.
         """
-        self.backends[server].drained_until = until
+        backend = self.backends[server]
+        backend.drained_until = until
+        backend.closed_until = until if closed_until is None else closed_until
 
     def undrain(self, server: str) -> None:
         """Send to it again.
@@ -162,7 +169,7 @@ class Router:
         Raises:
             KeyError: there is no such backend.
         """
-        self.backends[server].drained_until = 0.0
+        self.drain(server, 0.0)
 
     def close(self) -> None:
         for route in self.routes():

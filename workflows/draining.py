@@ -28,6 +28,8 @@ _NOT_AGAIN_FOR = timedelta(minutes=5)
 _SPARE = timedelta(minutes=10)
 #: After an end without a recovery: until the next try, or a person.
 _AFTERWARDS = timedelta(minutes=15)
+_NOTHING = "drained: the gateway sends it nothing more"
+_SPARINGLY = "drained still: the gateway sends it only what no other backend is left for"
 _UNDRAIN = RetryPolicy(
     initial_interval=timedelta(seconds=1),
     maximum_interval=timedelta(seconds=10),
@@ -41,6 +43,7 @@ class Draining:
     def __init__(self, case: Case) -> None:
         self._case, self._book = case, case.book
         self._until: datetime | None = None
+        self._is_last_resort = False
         self._not_before: datetime | None = None
         self._noted: list[str] = []
         case.keep_drained = self.keep
@@ -59,11 +62,21 @@ class Draining:
         return True
 
     def _outlasts(self, needed: timedelta) -> bool:
-        return self._until is not None and self._until - workflow.now() > needed
+        if self._until is None or self._is_last_resort:
+            return False
+        return self._until - workflow.now() > needed
 
     @property
     def _was_asked_just_now(self) -> bool:
         return self._not_before is not None and workflow.now() < self._not_before
+
+    async def restarted(self) -> None:
+        """Whether it works again is known only when it was verified, which takes its time. Until
+        then it is sent what no other backend is left for: else who has no other waits for that.
+        """
+        where, left = self._case.drained, (self._until or workflow.now()) - workflow.now()
+        if where is not None and left > timedelta(0):
+            await self._drain(where, left, timedelta(0), last_resort=True)
 
     async def keep(self, until: datetime) -> None:
         """Let a server that is drained stay so until it is looked at again."""
@@ -111,38 +124,46 @@ class Draining:
             result = DrainResult(failed=[said(problem)])
         self._tell(result, asked + _AFTERWARDS)
 
-    async def _drain(self, where: Gateways, span: timedelta, patience: timedelta) -> None:
+    async def _drain(
+        self, where: Gateways, span: timedelta, patience: timedelta, *, last_resort: bool = False
+    ) -> None:
         # Before it is asked: one that was given up may have been done.
         self._case.drained, asked = where, workflow.now()
         try:
             result = await self._case.hands.do(
                 GatewayActivities.drain_server,
-                self._request(where, span, patience),
+                self._request(where, span, patience, last_resort=last_resort),
                 summary=f"the gateway sends nothing more to {self._case.server}",
                 bound=patience + _BESIDE,
                 retry=ONCE,
             )
         except ActivityError as problem:
             result = DrainResult(failed=[said(problem)])
-        self._tell(result, asked + span)
+        if result.drained:
+            self._is_last_resort = last_resort
+        self._tell(result, asked + span, last_resort=last_resort)
 
-    def _request(self, where: Gateways, span: timedelta, patience: timedelta) -> DrainRequest:
+    def _request(
+        self, where: Gateways, span: timedelta, patience: timedelta, *, last_resort: bool = False
+    ) -> DrainRequest:
         return DrainRequest(
             server=self._case.server,
             lease=self._case.incident.id,
             why=f"{self._book.verdict or 'a restart by hand'}: {workflow.info().workflow_id}",
             lasting=span,
             wait=patience,
+            last_resort=last_resort,
             gateways=where,
         )
 
-    def _tell(self, result: DrainResult, until: datetime) -> None:
+    def _tell(self, result: DrainResult, until: datetime, *, last_resort: bool = False) -> None:
         """Note what came of it; a renewal that went like the last one is no event."""
-        lines = [f"not drained: {each}" for each in result.failed]
+        failed = "not told of the restart" if last_resort else "not drained"
+        lines = [f"{failed}: {each}" for each in result.failed]
         if result.drained:
             self._until = until
             left = f", {result.in_flight} in flight after {brief(result.waited)}"
-            lines.append(f"drained: the gateway sends it nothing more{left}")
+            lines.append(_SPARINGLY if last_resort else f"{_NOTHING}{left}")
         if lines != self._noted:
             self._noted = lines
             for line in lines:

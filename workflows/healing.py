@@ -282,6 +282,7 @@ class Healing:
         self._book.restarted_at = done.at
         self._orders.restarted()
         self._decide.strangers.restarted(done.after)
+        await self._draining.restarted()
         ok, why = await self._cure.verify(facts, done)
         self._orders.committed = False
         if ok:

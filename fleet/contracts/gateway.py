@@ -19,13 +19,17 @@ Percent = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
 
 
 class LeaseTerms(BaseModel):
-    """The body of a PUT to a lease; one that is there is renewed, to a later end or an earlier."""
+    """The body of a PUT to a lease; one that is there is renewed, to a later end or an earlier.
+
+    With ``last_resort`` the backend is still sent what no other backend is left for.
+    """
 
     model_config = STRICT
 
     holder: _Word
     lasting: Lasting = Field(alias="for")
     why: str = Field(default="", max_length=300)
+    last_resort: bool = Field(default=False, strict=True)
 
 
 class CandidateChange(BaseModel):
@@ -45,12 +49,15 @@ class BackendChange(BaseModel):
 
 
 class Lease(Message):
-    """A reason to send a backend nothing, until it is released or runs out."""
+    """A reason to send a backend nothing, until it is released or runs out; with ``last_resort``
+    nothing that another backend is left for.
+    """
 
     id: str = Field(pattern=LEASE_ID)
     holder: str = Field(max_length=200)
     until: AwareDatetime
     why: str = Field(default="", max_length=300)
+    last_resort: bool = False
 
 
 class BackendState(Message):
@@ -93,13 +100,17 @@ class Gateways(Message):
 
 
 class DrainRequest(Message):
-    """Send nothing more to ``server`` for so long, and wait ``wait`` for what it has in flight."""
+    """Send nothing more to ``server`` for so long, and wait ``wait`` for what it has in flight.
+
+    With ``last_resort`` it is sent what no other backend is left for.
+    """
 
     server: str
     lease: str
     why: str = ""
     lasting: Duration
     wait: Duration = timedelta(0)
+    last_resort: bool = False
     gateways: Gateways
 
 

@@ -124,6 +124,23 @@ async def test_a_lease_is_renewed_to_a_later_end_or_an_earlier() -> None:
         assert ends[2] < ends[0] < ends[1]
 
 
+async def test_a_last_resort_is_closed_where_another_lease_leaves_it_nothing() -> None:
+    async with (
+        raw_backend(ok) as one,
+        serving(one.url) as gateway,
+        administered(gateway) as admin,
+    ):
+        answer = await admin.put(LEASE, json={**HOUR, "last_resort": True})
+        assert Lease.model_validate(answer.json()).last_resort
+        assert (await gateway.client.post(CHAT, json={})).status_code == 200
+        shown = (await state(admin)).backends["gpu-1"]
+        assert shown.drained_until is not None
+        await admin.put("/backends/gpu-1/leases/by-hand", json=HOUR)
+        assert (await gateway.client.post(CHAT, json={})).status_code == 503
+        await admin.delete("/backends/gpu-1/leases/by-hand")
+        assert (await gateway.client.post(CHAT, json={})).status_code == 200
+
+
 async def test_a_backend_is_drained_until_its_last_holder_lets_go() -> None:
     async with (
         raw_backend(ok) as one,

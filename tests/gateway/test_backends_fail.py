@@ -166,6 +166,27 @@ async def test_a_drained_backend_gets_nothing_until_its_lease_ends() -> None:
             router.drain("gpu-9", now)
 
 
+async def test_a_last_resort_gets_what_no_other_backend_is_left_for() -> None:
+    async with raw_backend(ok) as one, raw_backend(ok) as two, serving(one.url, two.url) as gateway:
+        router, now = gateway.core.router, gateway.core.sweeper.now
+        router.drain("gpu-1", now + 100, now)
+        for _ in range(5):
+            await gateway.client.post(CHAT, json={})
+        assert (len(one.requests), len(two.requests)) == (0, 5)
+        assert 'steady_gateway_drained{server="gpu-1"} 1.0' in gateway.metrics()
+        router.drain("gpu-2", now + 100)
+        assert (await gateway.client.post(CHAT, json={})).status_code == 200
+        assert (len(one.requests), len(two.requests)) == (1, 5)
+
+
+async def test_a_last_resort_is_where_a_request_moves_that_the_only_other_backend_refused() -> None:
+    async with raw_backend(ok) as one, serving(one.url, dead()) as gateway:
+        router, now = gateway.core.router, gateway.core.sweeper.now
+        router.drain("gpu-1", now + 100, now)
+        assert (await gateway.client.post(CHAT, json={})).status_code == 200
+        assert len(one.requests) == 1
+
+
 async def open_stream(gateway: Serving) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await gateway.raw(POST + b"Content-Length: 2\r\n\r\n{}")
     return reader, writer

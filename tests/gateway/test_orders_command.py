@@ -109,7 +109,7 @@ async def test_for_programs(tmp_path: Path) -> None:
     async with running(tmp_path) as (_, steady):
         drained = json.loads(await said(steady, "drain", "gpu-1", "--for", "1h", "--json"))
         (lease,) = drained["gateways"]
-        assert {"url", "id", "holder", "until", "why"} == set(lease)
+        assert {"url", "id", "holder", "until", "why", "last_resort"} == set(lease)
         (state,) = json.loads(await said(steady, "status", "--json"))["gateways"]
         assert state["backends"]["gpu-1"]["leases"][0]["id"] == lease["id"]
         (backend,) = json.loads(await said(steady, "undrain", "gpu-1", "--json"))["gateways"]

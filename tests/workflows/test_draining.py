@@ -8,7 +8,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
-from fleet.contracts.gateway import Gateways
+from fleet.contracts.gateway import DrainRequest, Gateways
 from fleet.contracts.host import Effect
 from fleet.contracts.names import remediation_id
 from fleet.contracts.remediation import Outcome, Phase, RemediationSignal, RemediationStatus
@@ -39,6 +39,11 @@ def notes(status: RemediationStatus) -> list[str]:
     return [moment.text for moment in status.timeline if "drained" in moment.text]
 
 
+def closed(world: World) -> list[DrainRequest]:
+    """The orders by which it is sent nothing at all."""
+    return [each for each in world.drains if not each.last_resort]
+
+
 async def test_it_is_drained_before_the_command_and_until_the_restart_was_verified(
     world: World,
 ) -> None:
@@ -48,14 +53,35 @@ async def test_it_is_drained_before_the_command_and_until_the_restart_was_verifi
     status = await world.end(await world.report())
     assert status.outcome is Outcome.RESOLVED
     assert drained == [True]
-    (order,) = world.drains
-    assert order.lease == status.incident
+    order, renewal = world.drains
+    assert order.lease == renewal.lease == status.incident
     assert order.lasting > world.policy.cooldown + world.policy.load_limit
     assert world.leases == {}
     assert notes(status) == [
         "drained: the gateway sends it nothing more, 3 in flight after 2s",
+        "drained still: the gateway sends it only what no other backend is left for",
         "undrained: the gateway sends to it again",
     ]
+
+
+async def test_after_the_command_and_until_it_is_verified_it_is_a_last_resort(
+    world: World,
+) -> None:
+    known: list[list[bool]] = []
+    world.cure_works = False
+    world.before(
+        "restart_server", lambda: known.append([each.last_resort for each in world.drains])
+    )
+    handle = await world.report()
+    await world.env.sleep(timedelta(hours=6))
+    assert known == [[False]]
+    # Each restart is drained for anew, and what nothing is left to do for is sent nothing.
+    sent = [each.last_resort for each in world.drains]
+    assert sent[:6] == [False, True] * 3
+    assert set(sent[6:]) == {False}
+    assert len({each.lease for each in world.drains}) == 1
+    world.frozen_at = None
+    await world.end(handle)
 
 
 async def test_the_phase_is_shown_and_everything_is_looked_at_anew_after_it(world: World) -> None:
@@ -90,13 +116,13 @@ async def test_one_that_recovers_while_it_is_drained_is_not_restarted_and_is_und
 
 async def test_for_what_a_hung_server_has_in_flight_it_waits_a_moment(world: World) -> None:
     await world.end(await world.report())
-    assert [each.wait for each in world.drains] == [2 * SECOND]
+    assert [each.wait for each in closed(world)] == [2 * SECOND]
 
 
 async def test_a_server_that_a_person_restarts_may_finish(world: World) -> None:
     world.frozen_at = None
     await world.end(await world.order(RemediationSignal.RESTART_NOW, {"who": "ann", "why": "x"}))
-    assert [each.wait for each in world.drains] == [30 * SECOND]
+    assert [each.wait for each in closed(world)] == [30 * SECOND]
 
 
 async def test_one_in_an_error_may_finish(world: World) -> None:
@@ -107,7 +133,7 @@ async def test_one_in_an_error_may_finish(world: World) -> None:
 
     world.before("restart_server", work_again)
     await world.end(await world.report(Verdict.ERROR))
-    assert [each.wait for each in world.drains] == [30 * SECOND]
+    assert [each.wait for each in closed(world)] == [30 * SECOND]
 
 
 async def test_a_gateway_that_is_down_holds_no_restart_up(world: World) -> None:
@@ -167,7 +193,7 @@ async def test_while_nothing_is_left_to_do_it_stays_drained_until_it_recovers(
     handle = await world.report()
     await world.env.sleep(timedelta(hours=6))
     assert (await handle.query(Remediation.status)).phase is Phase.ESCALATED
-    renewed = [each for each in world.drains if each.wait == timedelta(0)]
+    renewed = [each for each in closed(world) if each.wait == timedelta(0)]
     assert len(renewed) >= 2
     waits = world.policy.escalated_reads
     assert all(each.lasting > waits[0] for each in renewed)

@@ -65,7 +65,7 @@ def drain(
 
     `steady gateway --file fleet.toml drain gpu-1 --for 1h --why "new driver"`
 
-    JSON: gateways, each with url, id, holder, until, why.
+    JSON: gateways, each with url, id, holder, until, why, last_resort.
     """
     from fleet.durations import parse
     from worker.client import whoami
