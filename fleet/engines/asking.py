@@ -41,9 +41,11 @@ def whom(
 def at_rest(engine: EngineReading, change: Change) -> tuple[EngineState, ...]:
     """The engines that a probe asks: idle, and not moved since the last one.
 
-    Beside engines that are at work only one that a request can be sent to by its name.
+    Beside engines that are at work only one that a request is sure to reach by its name: one that
+    works is never sent any.
     """
-    if engine.in_flight and not profile_named(engine.profile).ranks:
+    profile = profile_named(engine.profile)
+    if engine.in_flight and (profile.ranks_since or not profile.ranks):
         return ()
     moved = {each.label for each in change.moved}
     return tuple(
@@ -95,11 +97,16 @@ def rank(before: EngineReading, engine: EngineState) -> str:
 
 
 def checked(answer: Answer, reading: Reading, before: EngineReading, engine: EngineState) -> Answer:
-    """An answer by which the engine that was meant did not move came from another one."""
+    """An answer by which the engine that was meant did not move came from another one.
+
+    Of an idle engine that says nothing where the version may not know that engines have names.
+    """
     is_one_of_many = len(before.engines) > 1 and engine != _ANY
-    if answer.came is Came.GIVEN and is_one_of_many and not has_moved(reading, before, engine):
-        return answer.model_copy(update={"came": Came.ELSEWHERE})
-    return answer
+    if answer.came is not Came.GIVEN or not is_one_of_many or has_moved(reading, before, engine):
+        return answer
+    if not engine.in_flight and profile_named(before.profile).ranks_since:
+        return answer
+    return answer.model_copy(update={"came": Came.ELSEWHERE})
 
 
 class Watched:

@@ -59,7 +59,7 @@ class Profile:
     may stand still while it works, since they are written less often than every step.
 
     ``ranks``: a request can name the engine of the page that is meant. Where it can't, an idle
-    server is asked as a whole.
+    server is asked as a whole. Where ``ranks_since``, not every version takes that name.
 
     ``path`` is where the page lies under the base URL; without ``metrics`` there is none at all.
     ``marks`` begin lines of its page and of no other engine's. A profile with ``among`` is one of
@@ -80,6 +80,7 @@ class Profile:
     queue_by_steps: bool = False
     window: timedelta = timedelta(0)
     ranks: bool = False
+    ranks_since: bool = False
     path: str = "/metrics"
     metrics: bool = True
     start_header: str | None = None

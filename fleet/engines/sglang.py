@@ -16,6 +16,9 @@ paused, which looks as stuck as can be.
 
 Nothing on the page says when the process began but the time that its start took.
 
+A request names its rank of data parallelism by ``X-Data-Parallel-Rank``, as vLLM's does, since
+March 2026 (sgl-project/sglang#19832); older versions pass it over, and any rank answers.
+
 ``http_requests_active`` is the front end's own count, by path; the path of this very page is there
 as well, so only those paths count that make an engine work.
 """
@@ -82,5 +85,7 @@ SGLANG = Profile(
         ),
     ),
     window=timedelta(seconds=35),
+    ranks=True,
+    ranks_since=True,
     marks=_PREFIXES,
 )

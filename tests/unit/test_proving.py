@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from fleet.contracts.engine import AskRequest
-from fleet.engines.asking import Watched, checked, concluded, whom
+from fleet.engines.asking import Watched, at_rest, checked, concluded, whom
 from fleet.engines.proving import (
     WAITS,
     Ask,
@@ -18,6 +18,7 @@ from fleet.engines.proving import (
     confirm,
 )
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState
+from fleet.engines.sighting import compare
 from fleet.policy import Policy
 from fleet.readings import Reading
 from fleet.verdicts import Verdict
@@ -155,6 +156,34 @@ def test_an_answer_from_another_engine_is_none_of_the_one_that_was_meant() -> No
     elsewhere = checked(answer, reading(_pair(1, 2)), before, before.engines[0])
     assert elsewhere.came is Came.ELSEWHERE
     assert checked(answer, reading(_pair(2, 1)), before, before.engines[0]).came is Came.GIVEN
+
+
+def test_an_answer_from_another_says_nothing_of_an_idle_one_where_not_every_version_has_names() -> (
+    None
+):
+    answer = Answer(came=Came.GIVEN)
+    for running, came in ((0, Came.GIVEN), (2, Came.ELSEWHERE)):
+        before, after = _ranks(1, 1, running=running), _ranks(1, 2, running=running)
+        assert checked(answer, reading(after), before, before.engines[0]).came is came
+
+
+def test_idle_ranks_that_a_name_may_not_reach_are_asked_only_where_none_works() -> None:
+    all_idle = _ranks(1, 1)
+    assert [each.label for each in at_rest(all_idle, compare(all_idle, None))] == ["0", "1"]
+    one_works = all_idle.model_copy(
+        update={
+            "engines": (all_idle.engines[0], all_idle.engines[1].model_copy(update={"running": 2}))
+        }
+    )
+    assert at_rest(one_works, compare(one_works, None)) == ()
+
+
+def _ranks(*moved: float, running: float = 0) -> EngineReading:
+    states = tuple(
+        EngineState(label=str(at), running=running, witnesses={"step_tokens": each})
+        for at, each in enumerate(moved)
+    )
+    return EngineReading(profile="sglang", engines=states)
 
 
 def _unanswered(*moved: float) -> Came:
