@@ -9,7 +9,7 @@ import httpx
 from activities.bundle import KEEP, Bundle
 from activities.secrets import SecretError, resolve
 from activities.web import new_client, why
-from fleet.sources import SecretRef
+from fleet.secret_refs import SecretRef
 
 #: Seconds for one page.
 WITHIN = 10.0

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from fleet.sources import SecretRef
+from fleet.secret_refs import SecretRef
 
 _LARGEST = 16 * 1024
 

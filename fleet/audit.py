@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fleet import verdicts
+from fleet.any_source import Source
 from fleet.config import Fleet, Server
-from fleet.engine_sources import EngineSource, Source
+from fleet.engine_sources import EngineSource
 from fleet.engines.profiles import PROFILES
 from fleet.policy import Mode, Policy
 from fleet.verdicts import Owner, Ownership, Verdict

@@ -31,22 +31,16 @@ from fleet.actions import (
     Restart,
     SystemdRestart,
 )
+from fleet.any_source import Source, record
 from fleet.durations import Duration, parse, within
 from fleet.endpoints import Endpoint, Gateway
-from fleet.engine_sources import EngineSource, Source, record
+from fleet.engine_sources import EngineSource
 from fleet.host_budgets import contradictions as host_budget_contradictions
 from fleet.ladder import Step
 from fleet.policy import STRICT, HostBudget, Policy, Storm, merged, normal, off
 from fleet.refusal import Refusal, raise_all
-from fleet.sources import (
-    RecordFields,
-    RedisSource,
-    SecretRef,
-    StateWords,
-    StatusSource,
-    Store,
-    checked_url,
-)
+from fleet.secret_refs import SecretRef, checked_url
+from fleet.sources import RecordFields, RedisSource, StateWords, StatusSource, Store
 
 __all__ = [
     "Alerts",

@@ -11,8 +11,8 @@ from fleet.addresses import host_and_port
 from fleet.durations import Duration, parse, within
 from fleet.policy import STRICT
 from fleet.refusal import Refusal, refusal
+from fleet.secret_refs import SecretRef, checked_url
 from fleet.sizes import Size, parse_size, size_within
-from fleet.sources import SecretRef, checked_url
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 

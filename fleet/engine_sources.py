@@ -1,4 +1,4 @@
-"""An engine's own pages as the place where a server is read, and every kind of place together."""
+"""An engine's own pages as the place where a server is read."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from fleet.durations import Duration, parse, within
 from fleet.engines.requests import RequestKind
 from fleet.policy import STRICT
 from fleet.refusal import Refusal, raise_all, refusal
-from fleet.sources import RedisSource, SecretRef, StatusSource, checked_url
+from fleet.secret_refs import SecretRef, checked_url
 
 #: Paths that people copy along with an address; the source names what lies before them.
 _PAGES = ("/metrics", "/v1", "/health", "/v1/models")
@@ -168,24 +168,3 @@ class EngineSource(BaseModel):
             yield Refusal(("metrics_url",), "is not read through a socket", "leave one of both out")
         if self.metrics_url is not None and self.balancer:
             yield Refusal(("metrics_url",), "a balancer's metrics are not read", "leave it out")
-
-
-#: Every place at which a server can be read.
-Source = Annotated[RedisSource | StatusSource | EngineSource, Field(discriminator="kind")]
-
-
-def record(source: Source) -> tuple[object, ...]:
-    """What is read: where it lies, and from which part of it; the same twice is one."""
-    if isinstance(source, EngineSource):
-        return (*_page(source.metrics_url or source.url), source.socket)
-    parts = (source.fields.state, source.fields.heartbeat)
-    if isinstance(source, StatusSource):
-        return (*_page(source.url), *parts)
-    return (source.store, source.key, *parts)
-
-
-def _page(url: str) -> tuple[object, ...]:
-    """The page that is meant, however its host and port are written."""
-    parts = urlsplit(url)
-    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-    return (parts.scheme, parts.hostname, port, parts.path or "/", parts.query)

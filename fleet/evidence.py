@@ -18,11 +18,13 @@ from fleet.actions import (
     Restart,
     SystemdRestart,
 )
+from fleet.any_source import Source
 from fleet.contracts.host import HostState, HostStatus
-from fleet.engine_sources import EngineSource, Source
+from fleet.engine_sources import EngineSource
 from fleet.host_replies import Reply, ReplyError, command_state, container_time, unit_state
 from fleet.hosts import Argv, unit_argv
-from fleet.sources import SecretRef, StatusSource
+from fleet.secret_refs import SecretRef
+from fleet.sources import StatusSource
 
 LOG_LINES = "2000"
 

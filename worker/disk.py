@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import asyncssh
 
+from fleet.any_source import Source
 from fleet.config import Endpoint, EngineSource, Fleet, Host, SecretRef, StatusSource
-from fleet.engine_sources import Source
 from fleet.refusal import Refusal
 
 #: Longer than any key or list of hosts that is meant.

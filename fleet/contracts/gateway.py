@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 from fleet.contracts.names import Message
 from fleet.durations import Duration, within
 from fleet.policy import STRICT
-from fleet.sources import SecretRef
+from fleet.secret_refs import SecretRef
 
 #: What a lease may be called: it stands in a URL.
 LEASE_ID = r"^[A-Za-z0-9][A-Za-z0-9@._:-]{0,199}$"

@@ -11,7 +11,7 @@ from temporalio.testing import ActivityEnvironment
 from activities import gateway as activity
 from activities.gateway import GatewayActivities
 from fleet.contracts.gateway import DrainRequest, DrainResult, Gateways, UndrainRequest
-from fleet.sources import SecretRef
+from fleet.secret_refs import SecretRef
 from tests.gateway.test_admin import CHAT, POST, held, state
 from tests.parts.gateways import TOKEN, administered, serving, until
 from tests.parts.ports import free_port

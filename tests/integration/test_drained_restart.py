@@ -11,7 +11,7 @@ from temporalio.client import Client
 from activities.gateway import GatewayActivities
 from fleet.contracts.gateway import Gateways
 from fleet.contracts.remediation import Outcome, RemediationStatus
-from fleet.sources import SecretRef
+from fleet.secret_refs import SecretRef
 from tests.gateway.test_admin import CHAT, state
 from tests.parts.gateways import TOKEN, Serving, administered, serving
 from tests.parts.ports import free_port

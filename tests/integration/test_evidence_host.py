@@ -15,10 +15,11 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.host import HostActivities
 from fleet.actions import CommandRestart, Host, Restart, SystemdRestart
+from fleet.any_source import Source
 from fleet.contracts.host import Evidence, HostStatus
-from fleet.engine_sources import Source
 from fleet.gpu_faults import Remedy
-from fleet.sources import SecretRef, StatusSource
+from fleet.secret_refs import SecretRef
+from fleet.sources import StatusSource
 from tests.parts import gpu_words as said
 from tests.parts import sshd as sshd_part
 from tests.parts.on_host import OnHost, Policies, spec

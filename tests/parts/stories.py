@@ -37,7 +37,7 @@ from fleet.gpu_faults import Remedy
 from fleet.gpu_memory import GpuMemory
 from fleet.policy import HostBudget, Mode, Policy, RollingBudget
 from fleet.readings import WorkState
-from fleet.sources import SecretRef
+from fleet.secret_refs import SecretRef
 from fleet.verdicts import Verdict
 from tests.parts.people import People
 from tests.parts.world import World

@@ -30,7 +30,8 @@ from fleet.evidence import (
     subject,
 )
 from fleet.host_replies import Reply
-from fleet.sources import RedisSource, SecretRef, StatusSource
+from fleet.secret_refs import SecretRef
+from fleet.sources import RedisSource, StatusSource
 
 DOCKER = DockerRestart(kind="docker", host="h", name="gpu-1")
 PODMAN = DockerRestart(kind="podman", host="h", name="gpu-1")

@@ -14,7 +14,7 @@ from fleet.contracts.names import remediation_id
 from fleet.contracts.remediation import Outcome, Phase, RemediationSignal, RemediationStatus
 from fleet.policy import Mode, Policy
 from fleet.readings import WorkState
-from fleet.sources import SecretRef
+from fleet.secret_refs import SecretRef
 from fleet.verdicts import Verdict
 from tests.parts.entered import entered, guard_of
 from tests.parts.world import MINUTE, World
