@@ -22,6 +22,7 @@ from fleet.verdicts import Verdict
 from simulator.host import SimHost, sim_host
 from simulator.vllm import Options
 from tests.parts.ports import free_port
+from tests.parts.simulated import in_fleet, ready
 from tests.parts.temporal import dev_server
 from tests.parts.vllm import Vllm
 from worker.apply import apply_fleet
@@ -92,7 +93,7 @@ async def house(folder: Path, **servers: dict[str, Any]) -> AsyncIterator[House]
     ):
         client = await server.client()
         for port in ports.values():
-            await Vllm(port).ready()
+            await ready(f"http://127.0.0.1:{port}")
         async with build_worker(client, Settings(state_dir=folder / "state")):
             request = ApplyRequest(fleet=fleet(host, ports), search_attributes=True)
             await apply_fleet(client, request)
@@ -108,18 +109,11 @@ def fleet(host: SimHost, ports: dict[str, int]) -> Fleet:
             "restart": {"kind": "docker", "host": "sim", "name": name, "stop_timeout": "1s"},
         }
 
-    sim = {
-        "address": host.address,
-        "port": host.port,
-        "user": host.user,
-        "key": str(host.key),
-        "known_hosts": str(host.known_hosts),
-    }
     return Fleet.model_validate(
         {
             "fleet": {"sweep_every": "1s", "probe_every": "2s"},
             "defaults": _POLICY,
-            "hosts": {"sim": sim},
+            "hosts": {"sim": in_fleet(host)},
             "servers": {name: server(name) for name in ports},
         }
     )

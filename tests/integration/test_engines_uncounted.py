@@ -21,6 +21,7 @@ from simulator.host import SimHost, sim_host
 from simulator.plain import Options
 from tests.parts.plain import PlainServer
 from tests.parts.ports import free_port
+from tests.parts.simulated import in_fleet, ready
 from tests.parts.temporal import dev_server
 from worker.apply import apply_fleet
 from worker.settings import Settings
@@ -51,18 +52,11 @@ def fleet(host: SimHost, ports: dict[str, int]) -> Fleet:
             "policy": {"restart_unproven": name == "cured"},
         }
 
-    sim = {
-        "address": host.address,
-        "port": host.port,
-        "user": host.user,
-        "key": str(host.key),
-        "known_hosts": str(host.known_hosts),
-    }
     return Fleet.model_validate(
         {
             "fleet": {"sweep_every": "1s", "probe_every": "2s"},
             "defaults": _POLICY,
-            "hosts": {"sim": sim},
+            "hosts": {"sim": in_fleet(host)},
             "servers": {name: server(name) for name in ports},
         }
     )
@@ -104,7 +98,7 @@ async def test_no_answer_is_a_persons_and_an_action_only_where_the_operator_says
         client = await temporal.client()
         servers = {name: PlainServer(port, _KINDS[name]) for name, port in ports.items()}
         for each in servers.values():
-            await each.ready()
+            await ready(each.url)
         await servers["unloaded"].say("unload")
         host.engine.freeze("told")
         host.engine.freeze("cured")

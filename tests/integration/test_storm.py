@@ -19,6 +19,7 @@ from simulator.heartbeat import Options
 from simulator.host import SimHost, sim_host
 from simulator.inbox import Inbox, inbox
 from tests.parts.ended import Ended
+from tests.parts.simulated import in_fleet
 from tests.parts.stores import valkey
 from tests.parts.temporal import DevServer, dev_server
 from worker.apply import apply_fleet
@@ -103,15 +104,7 @@ def _fleet(host: SimHost, webhook: Path) -> Fleet:
                 "verify_after": "2s",
                 "load_limit": "60s",
             },
-            "hosts": {
-                "sim": {
-                    "address": host.address,
-                    "port": host.port,
-                    "user": host.user,
-                    "key": str(host.key),
-                    "known_hosts": str(host.known_hosts),
-                }
-            },
+            "hosts": {"sim": in_fleet(host)},
             "servers": {name: server(name) for name in NAMES},
         }
     )

@@ -36,7 +36,7 @@ def dies(point: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(Ledgers, "ask", asked)  # noqa: B010 - mypy refuses an assignment
-    setattr(Ledgers, "_book", booked)  # noqa: B010
+    setattr(Ledgers, "_book", booked)  # noqa: B010 - as above
 
 
 async def main(address: str, queue: str, point: str) -> None:

@@ -1,7 +1,5 @@
 """A simulated server of another kind than vLLM as a real process, and what a test says to it."""
 
-import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,8 +9,7 @@ import httpx
 from fleet.engine_sources import EngineSource
 from simulator import plain
 from tests.parts.ports import free_port
-
-_READY_WITHIN = 20
+from tests.parts.simulated import simulated
 
 
 class PlainServer:
@@ -29,33 +26,12 @@ class PlainServer:
             said: dict[str, Any] = (await client.post(f"{self.url}/sim/{word}")).json()
             return said
 
-    async def ready(self) -> None:
-        async with asyncio.timeout(_READY_WITHIN), httpx.AsyncClient() as client:
-            while True:
-                try:
-                    await client.get(f"{self.url}/health")
-                except httpx.TransportError:
-                    await asyncio.sleep(0.05)
-                else:
-                    return
-
 
 @asynccontextmanager
 async def sim_plain(kind: str, **options: Any) -> AsyncIterator[PlainServer]:
     """Run one for the length of the block; ``options`` are those of ``simulator.plain``."""
     port = free_port()
     given: dict[str, Any] = {"name": "p-1", "port": port, "kind": kind, "boot": 0, **options}
-    argv = [sys.executable, "-P", plain.__file__]
-    for name, value in given.items():
-        if value is True:
-            argv.append(f"--{name}")
-        elif value is not False:
-            argv += [f"--{name}", str(value)]
-    process = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.DEVNULL)
     server = PlainServer(port, kind)
-    try:
-        await server.ready()
+    async with simulated(plain.__file__, server.url, given):
         yield server
-    finally:
-        process.kill()
-        await process.wait()

@@ -1,7 +1,5 @@
 """A simulated vLLM server as a real process on a free port, and what a test says to it."""
 
-import asyncio
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,8 +9,7 @@ import httpx
 from fleet.engine_sources import EngineSource
 from simulator import vllm
 from tests.parts.ports import free_port
-
-_READY_WITHIN = 20
+from tests.parts.simulated import simulated
 
 
 class Vllm:
@@ -39,33 +36,12 @@ class Vllm:
         async with httpx.AsyncClient(timeout=60) as client:
             return (await client.post(f"{self.url}/v1/completions", json=body)).status_code
 
-    async def ready(self) -> None:
-        async with asyncio.timeout(_READY_WITHIN), httpx.AsyncClient() as client:
-            while True:
-                try:
-                    await client.get(f"{self.url}/health")
-                except httpx.TransportError:
-                    await asyncio.sleep(0.05)
-                else:
-                    return
-
 
 @asynccontextmanager
 async def sim_vllm(**options: Any) -> AsyncIterator[Vllm]:
     """Run one for the length of the block; ``options`` are those of ``simulator.vllm``."""
     port = free_port()
     given: dict[str, Any] = {"name": "v-1", "port": port, "boot": 0, "step": 0.02, **options}
-    argv = [sys.executable, "-P", vllm.__file__]
-    for name, value in given.items():
-        if value is True:
-            argv.append(f"--{name}")
-        elif value is not False:
-            argv += [f"--{name}", str(value)]
-    process = await asyncio.create_subprocess_exec(*argv, stderr=asyncio.subprocess.DEVNULL)
     server = Vllm(port)
-    try:
-        await server.ready()
+    async with simulated(vllm.__file__, server.url, given):
         yield server
-    finally:
-        process.kill()
-        await process.wait()
