@@ -10,7 +10,7 @@ from fleet.contracts.guard import GuardState
 from fleet.contracts.remediation import Phase
 from fleet.judge import Memory
 from fleet.verdicts import ACTIONABLE, Verdict
-from worker.proved import is_proved
+from worker.proved import held_verdict, is_proved
 from worker.sweeps import Shard
 
 #: By a person's pause, a wait for their approval or an incident closed to automation; by the wait
@@ -26,9 +26,13 @@ class OpenRun:
     verdict: Verdict | None = None
 
 
-def verdict_of(memory: Memory, opened: OpenRun | None) -> Verdict | None:
+def verdict_of(
+    memory: Memory, opened: OpenRun | None, guard: GuardState | None = None
+) -> Verdict | None:
     """What the server is: as the last sweep saw it, or as its open incident has proved it."""
-    if opened is not None and is_proved(memory.verdict, opened.verdict, opened.phase):
+    if opened is None:
+        return held_verdict(memory.verdict, guard.incident if guard is not None else None)
+    if is_proved(memory.verdict, opened.verdict, opened.phase):
         return opened.verdict
     return memory.verdict
 
@@ -50,9 +54,11 @@ def blocked(
         known = shard.result.servers if shard.result is not None else {}
         for name, memory in known.items():
             run = opened.get(name)
-            if name in servers and verdict_of(memory, run) in ACTIONABLE:
+            kept = guards.get(name)
+            guard = kept[0] if kept is not None else None
+            if name in servers and verdict_of(memory, run, guard) in ACTIONABLE:
                 phase = run.phase if run is not None else None
-                reason = _reason(state, name, phase, guards.get(name), now)
+                reason = _reason(state, name, phase, kept, now)
                 found.update([reason] if reason is not None else [])
     return dict(found)
 

@@ -114,7 +114,7 @@ class CensusTaker:
         kept = self._budgets.guards
         machines = _machines(fleet, state.machines) if fleet is not None and state else {}
         return Census(
-            verdicts=verdicts(state, shards, opened or {}) if state is not None else None,
+            verdicts=verdicts(state, shards, opened or {}, kept) if state is not None else None,
             phases=Counter(run.phase for run in opened.values()) if opened is not None else None,
             budgets=budgets,
             refused={name: guard.refused for name, (guard, _) in kept.items()},
@@ -278,7 +278,10 @@ def _day(budget: Budget, now: datetime) -> tuple[datetime, datetime] | None:
 
 
 def verdicts(
-    state: FleetState, shards: Sequence[Shard], opened: Mapping[str, OpenRun]
+    state: FleetState,
+    shards: Sequence[Shard],
+    opened: Mapping[str, OpenRun],
+    guards: Mapping[str, tuple[GuardState, int]],
 ) -> dict[str, int]:
     """How many servers of the fleet are what."""
     memories = {
@@ -288,8 +291,9 @@ def verdicts(
         for name, memory in shard.result.servers.items()
     }
     servers = state.fleet.servers if state.fleet is not None else {}
+    kept = {name: guard for name, (guard, _) in guards.items()}
     found = (
-        verdict_of(memories[name], opened.get(name)) if name in memories else None
+        verdict_of(memories[name], opened.get(name), kept.get(name)) if name in memories else None
         for name in servers
     )
     return Counter(str(verdict) if verdict is not None else UNKNOWN for verdict in found)

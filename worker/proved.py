@@ -36,6 +36,12 @@ def is_proved(swept: Verdict | None, incident: Verdict | None, phase: Phase | st
     return incident in _PROVED and phase not in _OUTDATED_IN and swept in _LOOKS_LIKE
 
 
+def held_verdict(swept: Verdict | None, incident: Incident | None) -> Verdict | None:
+    """What holds of a server without a remediation, whose guard may still keep an open incident."""
+    proved = incident.verdict if incident is not None else None
+    return proved if proved in _PROVED and swept in _LOOKS_LIKE else swept
+
+
 class ProvedReader:
     """Also of incidents whose remediation has ended, and that wait for a person."""
 
@@ -46,19 +52,28 @@ class ProvedReader:
 
     async def over(self, memories: Mapping[str, Memory], problems: list[str]) -> dict[str, Memory]:
         """What the sweeps left, with what open incidents have proved in place of it."""
+        found = dict(memories)
+        for name, incident in (await self.incidents(memories, problems)).items():
+            proved = {"verdict": incident.verdict, "since": incident.first_observed}
+            found[name] = memories[name].model_copy(update=proved)
+        return found
+
+    async def incidents(
+        self, memories: Mapping[str, Memory], problems: list[str]
+    ) -> dict[str, Incident]:
+        """The open incidents that have proved what the sweeps of these servers can't see."""
         quiet = {
             name
             for name, memory in memories.items()
             if memory.engine and memory.verdict in _LOOKS_LIKE
         }
         names = await self._suspected(quiet, problems) if quiet else []
-        found = dict(memories)
-        incidents = await asyncio.gather(*(self._incident(name) for name in names))
-        for name, incident in zip(names, incidents, strict=True):
-            if incident is not None and incident.verdict in _PROVED:
-                proved = {"verdict": incident.verdict, "since": incident.first_observed}
-                found[name] = memories[name].model_copy(update=proved)
-        return found
+        found = await asyncio.gather(*(self._incident(name) for name in names))
+        return {
+            name: incident
+            for name, incident in zip(names, found, strict=True)
+            if incident is not None and incident.verdict in _PROVED
+        }
 
     async def _suspected(self, names: set[str], problems: list[str]) -> list[str]:
         """Those of which a remediation ever proved something; without search attributes, all."""

@@ -23,6 +23,7 @@ from temporalio.service import RPCError
 from activities.storms import StormReader
 from fleet.config import FleetSection
 from fleet.contracts.fleet import FleetQuery, FleetState, Pause
+from fleet.contracts.guard import Incident
 from fleet.contracts.names import FLEET_ID, REMEDIATION
 from fleet.contracts.remediation import Phase, RemediationStatus
 from fleet.contracts.storm import StormState
@@ -31,7 +32,7 @@ from fleet.durations import Duration
 from fleet.judge import Memory
 from fleet.storms import blocked_by
 from fleet.verdicts import ALERT_ONLY, Verdict
-from worker.proved import is_proved
+from worker.proved import ProvedReader, is_proved
 from worker.runs import listed, told
 from worker.sweeps import PROBES, SweepReader, first
 
@@ -43,7 +44,7 @@ T = TypeVar("T")
 
 class ServerView(BaseModel):
     """A server as the last sweep left it; ``verdict`` is none before the first one. Where an open
-    incident has proved what no sweep can see, that is the verdict.
+    incident has proved what no sweep can see, that is the verdict, also when its run has ended.
 
     ``pending`` is a bad verdict that waits for its confirmation. ``phase`` is that of the server's
     open incident. ``seen_at`` is when it was last read, by the worker's clock.
@@ -105,6 +106,7 @@ class SnapshotReader:
         self._sweeps = SweepReader(client)
         self._probes = SweepReader(client, PROBES)
         self._storms = StormReader(client)
+        self._proved = ProvedReader(client)
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def fetch(self) -> Snapshot:
@@ -117,6 +119,17 @@ class SnapshotReader:
             _or(StormState(), self._storms.state(_PATIENCE), "the limit on restarts", problems),
         )
         fleet = state.fleet
+        rows = views(state, sweeps, incidents.open, probes)
+        alone = {row.server for row in rows if row.phase is None}
+        held = await self._proved.incidents(
+            {
+                name: memory
+                for sweep in sweeps
+                for name, memory in sweep.servers.items()
+                if name in alone
+            },
+            problems,
+        )
         return Snapshot(
             at=datetime.now(UTC),
             fleet=fleet.fleet.name if fleet is not None else None,
@@ -126,7 +139,7 @@ class SnapshotReader:
             temporal_ui=fleet.fleet.temporal_ui if fleet is not None else None,
             fleet_pause=state.fleet_pause,
             blocked_by=blocked_by(storm),
-            servers=views(state, sweeps, incidents.open, probes),
+            servers=[_as_held(row, held.get(row.server)) for row in rows],
             open=incidents.open,
             closed=incidents.closed,
             tries=incidents.tries,
@@ -273,11 +286,22 @@ def _as_proved(swept: ServerView, incident: RemediationStatus) -> ServerView:
     """What the incident has proved, while a sweep sees the same engine and can't tell."""
     if not is_proved(swept.verdict, incident.verdict, incident.phase):
         return swept
+    return _unseen(swept, incident.verdict, incident.since)
+
+
+def _as_held(swept: ServerView, incident: Incident | None) -> ServerView:
+    """The same, of an incident that waits for a person after its run has ended."""
+    if incident is None:
+        return swept
+    return _unseen(swept, incident.verdict, incident.first_observed)
+
+
+def _unseen(swept: ServerView, verdict: Verdict | None, since: datetime | None) -> ServerView:
     seen = f"{swept.verdict}: {swept.why}" if swept.why else str(swept.verdict)
     return swept.model_copy(
         update={
-            "verdict": incident.verdict,
-            "since": incident.since or swept.since,
+            "verdict": verdict,
+            "since": since or swept.since,
             "pending": None,
             "why": f"a request was not answered; to a sweep it is {seen}",
         }

@@ -197,6 +197,10 @@ async def test_an_engine_that_only_an_incident_knows_for_frozen_is_listed(place:
     assert found["engine"]["verdict"] == "unresponsive"
     assert found["engine"]["why"].startswith("closed to automation: ")
     assert document["problems"] == []
+    seen = (await place.steady("status", "--json")).document["servers"]
+    [engine] = [each for each in seen if each["server"] == "engine"]
+    assert (engine["verdict"], engine["phase"]) == ("unresponsive", None)
+    assert engine["why"].startswith("a request was not answered; to a sweep it is idle")
 
 
 async def test_people_are_reminded_of_it_and_hear_that_it_is_over(place: Place) -> None:

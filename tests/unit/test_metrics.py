@@ -418,13 +418,16 @@ class TestRefusalsByMachines:
 
 
 class TestServersByVerdict:
-    def count(self, swept: Verdict, opened: OpenRun | None) -> dict[str, int]:
+    def count(
+        self, swept: Verdict, opened: OpenRun | None, guard: GuardState | None = None
+    ) -> dict[str, int]:
         """Of a fleet of two, of which one was swept."""
         memory = Memory(at=BEGAN, verdict=swept, since=BEGAN)
         result = SweepResult(shard=0, at=BEGAN, servers={"a": memory, "gone": memory})
         shards = [Shard(0, EVERY, BEGAN, result=result)]
         runs = {"a": opened} if opened is not None else {}
-        return verdicts(FleetState(fleet=fleet("a", "b")), shards, runs)
+        guards = {"a": (guard, 3)} if guard is not None else {}
+        return verdicts(FleetState(fleet=fleet("a", "b")), shards, runs, guards)
 
     def test_are_what_the_sweeps_saw(self) -> None:
         assert self.count(Verdict.BUSY, None) == {"busy": 1, "unknown": 1}
@@ -439,6 +442,18 @@ class TestServersByVerdict:
     ) -> None:
         assert self.count(swept, OpenRun(Phase.PERSISTING, proved)) == {proved: 1, "unknown": 1}
         assert self.count(swept, OpenRun(Phase.COOLING, proved)) == {swept: 1, "unknown": 1}
+
+    def test_are_what_an_incident_proved_that_waits_for_a_person_after_its_run(self) -> None:
+        def held(proved: Verdict) -> GuardState:
+            incident = Incident(id="a@x", server="a", first_observed=BEGAN, verdict=proved)
+            return GuardState(server="a", incident=incident)
+
+        unresponsive = held(Verdict.UNRESPONSIVE)
+        assert self.count(Verdict.IDLE, None, unresponsive) == {"unresponsive": 1, "unknown": 1}
+        assert self.count(Verdict.BUSY, None, unresponsive) == {"busy": 1, "unknown": 1}
+        assert self.count(Verdict.IDLE, None, held(Verdict.HUNG)) == {"idle": 1, "unknown": 1}
+        cooling = OpenRun(Phase.COOLING, Verdict.UNRESPONSIVE)
+        assert self.count(Verdict.IDLE, cooling, unresponsive) == {"idle": 1, "unknown": 1}
 
 
 class TestWhatIsBlocked:
@@ -484,6 +499,9 @@ class TestWhatIsBlocked:
         incident = Incident(id="a@x", server="a", first_observed=BEGAN)
         held = incident.model_copy(update={"hold": Hold.CANCELLED})
         later = incident.model_copy(update={"next_try_at": BEGAN + EVERY})
+        frozen = held.model_copy(update={"verdict": Verdict.UNRESPONSIVE})
+        guard = GuardState(server="a", incident=frozen)
+        assert self.count(guard=guard, verdict=Verdict.IDLE) == {"hold": 1}
         for changes, reason in (
             ({"incident": held}, "hold"),
             ({"incident": later}, "retry"),
