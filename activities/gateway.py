@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from datetime import timedelta
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 from pydantic import ValidationError
@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from activities.answers import LARGEST_RECORD
 from activities.pulse import pulse
 from activities.secrets import SecretError, resolve
-from activities.web import new_client, why
+from activities.web import http_url, new_client, place, why
 from fleet.contracts.gateway import (
     BackendState,
     DrainRequest,
@@ -48,7 +48,7 @@ class GatewayActivities:
         """Drain a server in all of its gateways, side by side; then wait, within its bound, until
         it has nothing in flight. What fails is in the result: it holds nothing up.
         """
-        async with pulse(), new_client(trust_env=False) as client:
+        async with pulse(), _client(request.gateways) as client:
             try:
                 orders = _orders(client, request.gateways, request.server)
             except SecretError as problem:
@@ -68,7 +68,7 @@ class GatewayActivities:
         Raises:
             ApplicationError: type ``NotUndrained``; one of them did not do it.
         """
-        async with pulse(), new_client(trust_env=False) as client:
+        async with pulse(), _client(request.gateways) as client:
             try:
                 orders = _orders(client, request.gateways, request.server)
             except SecretError as problem:
@@ -86,8 +86,8 @@ class _Orders:
 
     def __init__(self, client: httpx.AsyncClient, base: str, token: str, server: str) -> None:
         self._client, self._token = client, token
-        self._url = f"{base}/backends/{quote(server, safe='')}"
-        self._name = f"the gateway at {urlsplit(base).netloc}"
+        self._url = f"{http_url(base)}/backends/{quote(server, safe='')}"
+        self._name = f"the gateway at {place(base)}"
 
     async def drain(self, request: DrainRequest) -> str:
         """Why it could not be drained; empty where it was."""
@@ -142,6 +142,10 @@ class _Orders:
             meaning = _MEANING.get(answer.status_code, "is it a gateway of steady?")
             raise _Failed(f"{self._name} answers {answer.status_code}: {meaning}")
         return said
+
+
+def _client(where: Gateways) -> httpx.AsyncClient:
+    return new_client(trust_env=False, urls=where.urls)
 
 
 def _orders(client: httpx.AsyncClient, where: Gateways, server: str) -> list[_Orders]:

@@ -3,10 +3,14 @@
 import logging
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from errno import errorcode
+from hashlib import blake2b
+from urllib.parse import urlsplit
 
 import httpx
+
+from fleet.addresses import unix_path
 
 
 def _no_urls(record: logging.LogRecord) -> bool:
@@ -14,20 +18,38 @@ def _no_urls(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING
 
 
-def new_client(*, trust_env: bool) -> httpx.AsyncClient:
+def new_client(*, trust_env: bool, urls: Iterable[str] = ()) -> httpx.AsyncClient:
     """A client whose time-outs are a last resort: the caller bounds each exchange as a whole.
 
     Connections aren't kept: one that the other side closed between two sweeps would read as a
-    server that is gone. ``trust_env`` lets the environment name a proxy.
+    server that is gone. ``trust_env`` lets the environment name a proxy. Those of ``urls`` that
+    name Unix sockets are reached there, by their ``http_url``.
     """
     logging.getLogger("httpx").addFilter(_no_urls)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    sockets = {url: path for url in urls if (path := unix_path(url)) is not None}
     return httpx.AsyncClient(
         follow_redirects=False,
         trust_env=trust_env,
         timeout=httpx.Timeout(60),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+        limits=limits,
         verify=ssl.create_default_context(),
+        mounts={
+            http_url(url): httpx.AsyncHTTPTransport(uds=path, limits=limits)
+            for url, path in sockets.items()
+        },
     )
+
+
+def http_url(url: str) -> str:
+    """The URL to ask: for ``unix:///PATH`` one with a host that stands for the path."""
+    path = unix_path(url)
+    return url if path is None else f"http://{blake2b(path.encode(), digest_size=8).hexdigest()}"
+
+
+def place(url: str) -> str:
+    """Where a URL leads, for people: host and port, or the path of a Unix socket."""
+    return unix_path(url) or urlsplit(url).netloc
 
 
 def is_distrust(problem: httpx.HTTPError) -> bool:

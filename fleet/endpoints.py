@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from fleet.addresses import host_and_port
+from fleet.addresses import LONGEST_SOCKET, UNIX, host_and_port
 from fleet.durations import Duration, parse, within
 from fleet.policy import STRICT
 from fleet.refusal import Refusal, refusal
@@ -52,9 +52,19 @@ def _plain(url: str) -> str:
 BaseUrl = Annotated[str, AfterValidator(_base_url)]
 
 
+def _socket(url: str) -> str:
+    path = url.removeprefix(UNIX)
+    if not re.fullmatch(r"/[^\x00-\x1f\x7f?#]*[^\x00-\x1f\x7f?#/]", path):
+        raise refusal("the URL names no socket", "write unix:///PATH, with three slashes")
+    if len(path.encode()) > LONGEST_SOCKET:
+        message = f"is over {LONGEST_SOCKET} bytes, which no socket's path can be"
+        raise refusal(message, "shorten it")
+    return url
+
+
 def _admin_url(url: str) -> str:
-    checked_url(url, ("http", "https"), "gateway.admin_token")
-    return _plain(url)
+    checked_url(url, ("http", "https", "unix"), "gateway.admin_token")
+    return _socket(url) if url.startswith("unix:") else _plain(url)
 
 
 #: Where a gateway takes orders; behind what ends TLS, where there is such.
@@ -165,13 +175,20 @@ def _address(address: str) -> str:
 Address = Annotated[str, AfterValidator(_address)]
 
 
+def _admin(address: str) -> str:
+    return _socket(address) if address.startswith("unix:") else _address(address)
+
+
+AdminAddress = Annotated[str, AfterValidator(_admin)]
+
+
 class Gateway(BaseModel):
     """One gateway process: where it listens, and its bounds."""
 
     model_config = STRICT
 
     listen: Address = "127.0.0.1:8080"
-    admin: Address = "127.0.0.1:9465"
+    admin: AdminAddress = "127.0.0.1:9465"
     admin_token: SecretRef | None = None
     admin_urls: tuple[AdminUrl, ...] = Field(default=(), max_length=10)
     drain_wait: Annotated[Duration, within("0s", "10m")] = parse("30s")

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from fleet.addresses import LONGEST_SOCKET
 from fleet.durations import Duration, parse, within
 from fleet.engines.requests import RequestKind
 from fleet.policy import STRICT
@@ -48,8 +49,6 @@ _WITHOUT_PAGE = ("ollama", "openai")
 
 #: Bytes of a request of one's own; it is to be short.
 _LARGEST_BODY = 4096
-#: The longest path that a Unix socket can have.
-_LONGEST_SOCKET = 107
 _PATH = re.compile(r"/[\w/.~:@!$&'()*+,;=%?-]*", re.ASCII)
 
 
@@ -148,9 +147,9 @@ class EngineSource(BaseModel):
             return None
         if not path.startswith("/") or "\0" in path:
             raise refusal("is no absolute path", "write it like /run/llama.sock")
-        if len(path.encode()) > _LONGEST_SOCKET:
+        if len(path.encode()) > LONGEST_SOCKET:
             raise refusal(
-                f"is over {_LONGEST_SOCKET} bytes, which no socket's path can be", "shorten it"
+                f"is over {LONGEST_SOCKET} bytes, which no socket's path can be", "shorten it"
             )
         return path
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from fleet.addresses import host_and_port
+from fleet.addresses import host_and_port, unix_path
 from fleet.config import Fleet, Gateway
 from fleet.contracts.gateway import Gateways
 from fleet.contracts.remediation import Outcome
@@ -82,6 +82,8 @@ def stays_drained(decision: Decision) -> bool:
 
 def own_url(address: str) -> str:
     """Where what listens at an address is reached, from its own machine if it is at all of them."""
+    if unix_path(address) is not None:
+        return address
     host, port = host_and_port(address)
     host = _ANY.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 
+from activities.web import http_url, new_client
 from fleet.config import Fleet
 from fleet.routed import own_url
 from worker.children import Program, end_orphan, running
@@ -50,7 +51,7 @@ def _program(file: Path, fleet: Fleet, state_dir: Path) -> Program:
 
 async def _answers(url: str) -> bool:
     try:
-        async with httpx.AsyncClient(trust_env=False, timeout=1) as client:
-            return (await client.get(f"{url}/health")).is_success
+        async with new_client(trust_env=False, urls=[url]) as client:
+            return (await client.get(f"{http_url(url)}/health", timeout=1)).is_success
     except httpx.HTTPError:
         return False

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx
 
 from activities.secrets import SecretError, resolve
-from activities.web import why
+from activities.web import http_url, place, why
+from fleet.addresses import unix_path
 from fleet.config import Fleet
 from fleet.contracts.gateway import GatewayState
 from fleet.durations import show
@@ -27,7 +28,7 @@ class Answered(NamedTuple):
 
     @property
     def name(self) -> str:
-        return urlsplit(self.url).netloc
+        return place(self.url)
 
 
 class GatewayOrders:
@@ -86,10 +87,13 @@ class GatewayOrders:
         self, url: str, method: str, path: str, body: dict[str, Any] | None
     ) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {self._token}"}
-        name = f"the gateway at {urlsplit(url).netloc}"
+        name = f"the gateway at {place(url)}"
+        socket = unix_path(url)
+        transport = httpx.HTTPTransport(uds=socket) if socket is not None else None
         try:
-            with httpx.Client(trust_env=False, timeout=_WITHIN) as client:
-                answer = client.request(method, f"{url}{path}", json=body, headers=headers)
+            with httpx.Client(trust_env=False, timeout=_WITHIN, transport=transport) as client:
+                asked = f"{http_url(url)}{path}"
+                answer = client.request(method, asked, json=body, headers=headers)
         except httpx.HTTPError as problem:
             raise SetupError(f"{name}: {why(problem)}: does `steady gateway` run?") from None
         said = _object(answer)

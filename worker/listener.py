@@ -8,12 +8,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
-from socketserver import ThreadingTCPServer
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
 import structlog
 
-from fleet.addresses import host_and_port
+from fleet.addresses import host_and_port, unix_path
+from worker import unix_socket
 from worker.errors import SetupError
 from worker.vitals import Health
 
@@ -68,7 +69,7 @@ class Pages:
 
 @contextmanager
 def listening(address: str, pages: Pages, see: str = "STEADY_LISTEN") -> Iterator[int]:
-    """Serve the pages for the length of the block, and give the port.
+    """Serve the pages for the length of the block, and give the port; 0 of a Unix socket.
 
     ``see`` names the setting that the address comes from.
 
@@ -76,30 +77,51 @@ def listening(address: str, pages: Pages, see: str = "STEADY_LISTEN") -> Iterato
         SetupError: the address can't be listened on.
     """
     try:
-        server = _Server(host_and_port(address), pages)
+        server = _Server(address, pages)
     except OSError as problem:
         why = (problem.strerror or str(problem)).lower()
         raise SetupError(f"can't listen on {address} ({why}): see {see}") from None
     thread = threading.Thread(target=server.serve_forever, name="listener", daemon=True)
     thread.start()
     try:
-        yield server.server_address[1]
+        yield server.port
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-class _Server(ThreadingTCPServer):
+class _Server(ThreadingMixIn, TCPServer):
     allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], pages: Pages) -> None:
+    def __init__(self, address: str, pages: Pages) -> None:
         self.pages = pages
+        self.port = 0
         self._slots = threading.BoundedSemaphore(_MOST_AT_ONCE)
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, _Handler)
+        self._path = unix_path(address)
+        self._has_path = False
+        if self._path is not None:
+            self.address_family = socket.AF_UNIX
+            super().__init__(self._path, _Handler)  # type: ignore[arg-type]
+            return
+        host, port = host_and_port(address)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _Handler)
+
+    def server_bind(self) -> None:
+        if self._path is not None:
+            unix_socket.bind(self.socket, self._path)
+            self._has_path = True
+        else:
+            super().server_bind()
+            self.port = self.socket.getsockname()[1]
+
+    def server_close(self) -> None:
+        super().server_close()
+        if self._path is not None and self._has_path:
+            unix_socket.remove(self._path)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if self._slots.acquire(blocking=False):

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from fleet.addresses import unix_path
 from fleet.endpoints import Endpoint
 from fleet.endpoints import Gateway as Settings
 from gateway.control import Control
@@ -95,6 +96,7 @@ async def administered(
     *,
     kept: Kept | None = None,
     token: str | None = TOKEN,
+    address: str = "127.0.0.1:0",
 ) -> AsyncIterator[httpx.AsyncClient]:
     """The admin side of a gateway of this process; the client has the token."""
     control = Control(serving.gateway, serving.endpoints, kept or Kept(), keep)
@@ -104,12 +106,14 @@ async def administered(
         Metrics(serving.core, serving.gateway.mirrors).render,
         Api(control, token).answer,
     )
-    with listening("127.0.0.1:0", pages) as port:
+    socket = unix_path(address)
+    with listening(address, pages) as port:
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{port}",
             headers={"Authorization": f"Bearer {TOKEN}"},
             timeout=PATIENCE,
             trust_env=False,
+            transport=httpx.AsyncHTTPTransport(uds=socket) if socket is not None else None,
         ) as client:
             yield client
 

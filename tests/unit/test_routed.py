@@ -51,6 +51,7 @@ def test_where_the_gateway_takes_no_orders_none_are_given() -> None:
         ("gw.internal:80", "http://gw.internal:80"),
         ("0.0.0.0:9465", "http://127.0.0.1:9465"),
         ("[::]:9465", "http://[::1]:9465"),
+        ("unix:///run/steady/gateway.sock", "unix:///run/steady/gateway.sock"),
     ],
 )
 def test_orders_go_where_the_gateway_takes_them(admin: str, url: str) -> None:
@@ -58,8 +59,25 @@ def test_orders_go_where_the_gateway_takes_them(admin: str, url: str) -> None:
 
 
 def test_several_gateways_are_named() -> None:
-    named = ("http://gw-1:9465", "https://gw-2/steady")
+    named = ("http://gw-1:9465", "https://gw-2/steady", "unix:///run/gw 3.sock")
     assert urls(admin_urls=named) == list(named)
+
+
+@pytest.mark.parametrize("key", ["admin", "admin_urls"])
+@pytest.mark.parametrize(
+    ("address", "what"),
+    [
+        ("unix://run/gateway.sock", "write unix:///PATH, with three slashes"),
+        ("unix:/run/gateway.sock", "write unix:///PATH, with three slashes"),
+        ("unix:///", "the URL names no socket"),
+        ("unix:///run/steady/", "the URL names no socket"),
+        ("unix:///run/gateway.sock?x=1", "the URL names no socket"),
+        (f"unix:///{'x' * 107}", "is over 107 bytes"),
+    ],
+)
+def test_what_names_no_socket_is_refused(key: str, address: str, what: str) -> None:
+    with pytest.raises(ValidationError, match=what):
+        fleet(**{key: [address] if key == "admin_urls" else address})
 
 
 def test_a_secret_has_no_place_in_the_url_of_a_gateway() -> None:
