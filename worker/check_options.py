@@ -33,6 +33,7 @@ _FLAGS = {
 }
 #: The engine is whichever its page is recognised as.
 RECOGNISED = "engine"
+_CUSTOM = '{ path = "/v1/score", body = { text = "Hi" } }'
 _IN_FILE = 'write api_key = { env = "VARIABLE" }'
 
 
@@ -51,8 +52,9 @@ def source(url: str, given: Mapping[str, Any]) -> EngineSource:
     """
     _check_url(url)
     _check_word(given, "kind", get_args(Kind))
-    _check_word(given, "request", get_args(RequestKind))
     known = {name: value for name, value in given.items() if value is not None}
+    if "request" in known:
+        known["request"] = _request(known["request"])
     if "api_key" in known:
         known["api_key"] = {"env": _variable(known["api_key"])}
     try:
@@ -120,6 +122,20 @@ def _check_word(given: Mapping[str, Any], key: str, known: Iterable[str]) -> Non
         raise Stop(said, Exit.WRONG_INPUT)
 
 
+def _request(typed: str) -> Any:
+    """A kind, or a request of one's own in the words of a fleet file."""
+    if not typed.lstrip().startswith("{"):
+        _check_word({"request": typed}, "request", get_args(RequestKind))
+        return typed
+    import tomllib  # noqa: PLC0415 - seldom needed
+
+    try:
+        return tomllib.loads(f"request = {typed}")["request"]
+    except tomllib.TOMLDecodeError as problem:
+        remedy = f"write it as in a fleet file, like {_CUSTOM}"
+        raise Stop(f"--request: is no table ({problem}): {remedy}", Exit.WRONG_INPUT) from None
+
+
 def _variable(name: str) -> str:
     if not os.environ.get(name):
         said = f"the variable {name} is not set or empty: export the key in it"
@@ -130,5 +146,9 @@ def _variable(name: str) -> str:
 def _wrong(problem: ValidationError) -> Stop:
     first = problem.errors(include_url=False)[0]
     said = str(first["msg"]).replace(_IN_FILE, "name its variable with --api-key-env")
-    flag = _FLAGS.get(str(first["loc"][0]) if first["loc"] else "", "")
+    key, *inner = map(str, first["loc"]) if first["loc"] else [""]
+    if key == "request":
+        # Its first part says which sort of request it was taken for.
+        said = f"{'.'.join(inner[1:])}: {said}; write it like {_CUSTOM}"
+    flag = _FLAGS.get(key, "")
     return Stop(f"{flag}: {in_flags(said)}" if flag else in_flags(said), Exit.WRONG_INPUT)

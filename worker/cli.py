@@ -37,7 +37,9 @@ app.command("validate", rich_help_panel=_FLEET)(validate.validate)
 app.command("apply", rich_help_panel=_FLEET)(apply.apply)
 app.command("audit", rich_help_panel=_FLEET)(audit.audit)
 app.command("ssh-scan", rich_help_panel=_FLEET)(scan.ssh_scan)
-app.command("check", rich_help_panel=_LOOK)(check.check)
+app.command("check", rich_help_panel=_LOOK, context_settings=check.UNREAD, add_help_option=False)(
+    check.check
+)
 app.command("status", rich_help_panel=_LOOK)(status.status)
 app.command("incidents", rich_help_panel=_LOOK)(incidents.incidents)
 app.command("replay", rich_help_panel=_LOOK)(replay.replay)

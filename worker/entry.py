@@ -6,6 +6,7 @@ import sys
 from contextlib import suppress
 
 from worker.commands.exits import Exit
+from worker.endings import ending
 
 
 def main() -> None:
@@ -32,13 +33,19 @@ def _run(arguments: list[str]) -> None:
         gc.set_threshold(100_000)
         # Looking for pydantic's plugins among all that is installed takes a tenth of the time.
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
-        from worker.commands.check import check  # noqa: PLC0415
-        from worker.group import new_app  # noqa: PLC0415
-
-        alone = new_app()
-        alone.command("check")(check)
-        alone()
+        _check(arguments[1:])
     else:
         from worker.cli import app  # noqa: PLC0415
 
         app()
+
+
+def _check(arguments: list[str]) -> None:
+    from worker.check import run  # noqa: PLC0415
+
+    try:
+        sys.exit(run(arguments))
+    except Exception as problem:  # noqa: BLE001 - it ends with it, as every command does
+        said, code = ending(problem)
+        sys.stderr.write(said)
+        sys.exit(code)

@@ -1,6 +1,5 @@
 """The command line without its commands: how each of them ends, and what is said of all."""
 
-import os
 import sys
 from typing import Annotated, Any
 
@@ -8,9 +7,8 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from worker.commands.exits import MEANING, Exit, Stop
-from worker.errors import SettingError, SetupError
-from worker.problems import FleetFileError
+from worker.commands.exits import MEANING
+from worker.endings import ending
 
 _CODES = "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANING.items())
 _EPILOG = f"""\
@@ -34,29 +32,12 @@ class _Steady(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except FleetFileError as wrong:
-            _end(str(wrong), Exit.WRONG_INPUT)
-        except Stop as stop:
-            _end(str(stop), stop.code)
-        except SettingError as unusable:
-            _end(str(unusable), Exit.WRONG_INPUT)
-        except SetupError as missing:
-            _end(str(missing), Exit.UNREACHED)
         except (typer.Exit, typer.Abort, TyperException):
             raise
-        except BrokenPipeError:
-            # Whoever read the output, `head` say, has had enough of it.
-            raise typer.Exit(Exit.DONE) from None
-        except Exception as fault:
-            if os.environ.get("STEADY_TRACEBACK"):
-                raise
-            said = " ".join(f"{type(fault).__name__}: {fault}".split())[:300]
-            _end(f"a fault in steady: {said} (STEADY_TRACEBACK=1 shows where)", Exit.BUG)
-
-
-def _end(message: str, code: Exit) -> None:
-    sys.stderr.write(f"{message}\n")
-    raise typer.Exit(code)
+        except Exception as problem:  # noqa: BLE001 - every failure ends in a line and a code
+            said, code = ending(problem)
+            sys.stderr.write(said)
+            raise typer.Exit(code) from None
 
 
 def new_app() -> typer.Typer:

@@ -1,6 +1,7 @@
 """``steady check`` as a process of its own, against a simulated vLLM over real HTTP."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -23,6 +24,30 @@ QUICK = ("--wait", "200ms", "--deadline", "1s")
 
 async def checked(server: Vllm, *more: str) -> Ended:
     return await check(server.url, *QUICK, *more)
+
+
+@asynccontextmanager
+async def asked(asks: list[tuple[str, object]]) -> AsyncIterator[str]:
+    """An idle vLLM that takes any request, and keeps its path and body in ``asks``."""
+    idle = page(engine(steps=5))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        method, path, _ = head.split(" ", 2)
+        found, body = "200 OK", idle if path == "/metrics" else b'{"data": [{"id": "judge"}]}'
+        if method == "POST":
+            length = int(head.lower().partition("content-length: ")[2].split()[0])
+            asks.append((path, json.loads(await reader.readexactly(length))))
+        elif path not in ("/metrics", "/v1/models"):
+            found = "404 Not Found"
+        said = f"HTTP/1.1 {found}\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(said.encode() + body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 @asynccontextmanager
@@ -65,6 +90,35 @@ async def test_an_idle_one_is_asked_once() -> None:
         assert ended.out.endswith("1 request sent]\n")
         assert ended.err == ""
         assert await server.asked() == 1
+
+
+@pytest.mark.parametrize(
+    ("request_typed", "path", "body"),
+    [
+        ("completion", "/v1/completions", {"model": "judge", "prompt": "Hi", "max_tokens": 1}),
+        (
+            "chat",
+            "/v1/chat/completions",
+            {
+                "model": "judge",
+                "messages": [{"role": "user", "content": "Hi"}],
+                "max_tokens": 1,
+            },
+        ),
+        ("embedding", "/v1/embeddings", {"model": "judge", "input": "Hi"}),
+        ("rerank", "/v1/rerank", {"model": "judge", "query": "Hi", "documents": ["Hi"]}),
+        (
+            '{ path = "/v1/score", body = { model = "judge", text_1 = "Hi", text_2 = "Ho" } }',
+            "/v1/score",
+            {"model": "judge", "text_1": "Hi", "text_2": "Ho"},
+        ),
+    ],
+)
+async def test_what_is_asked_can_be_said(request_typed: str, path: str, body: object) -> None:
+    asks: list[tuple[str, object]] = []
+    async with asked(asks) as url:
+        ended = await check(url, *QUICK, "--request", request_typed)
+    assert (ended.code, ended.verdict, asks) == (0, "idle", [(path, body)])
 
 
 async def test_no_ask_sends_nothing() -> None:

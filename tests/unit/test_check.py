@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fleet.engine_sources import EngineSource
+from fleet.engine_sources import CustomRequest, EngineSource
 from fleet.engines.checking import Checked, check
 from fleet.engines.page import read_page
 from fleet.engines.profiles import PROFILES
@@ -267,6 +267,10 @@ class TestWrongUsage:
             (["http://me:secret@x"], r"URL: .* name its variable with --api-key-env"),
             (["http://x", "--engine", "vlm"], r"--engine: 'vlm' .* one of .*vllm"),
             (["http://x", "--request", "poem"], r"--request: 'poem' .* one of completion"),
+            (["http://x", "--request", "{ path"], r"--request: is no table .*: write it as in a"),
+            (["http://x", "--request", '{ path = "/a" }'], r"--request: body: Field required; wr"),
+            (["http://x", "--request", '{path="a",body={}}'], r"--request: path: is no path under"),
+            (["http://x", "--request", '{path="/a",body={},x=1}'], r"--request: x: .*; write it"),
             (["http://x", "--wait", "5"], r"--wait: '5' is no duration"),
             (["http://x", "--wait", "1h"], r"--wait: 1h is out of range: choose from 100ms to 10m"),
             (["http://x", "--deadline", "1h"], r"--deadline: 1h is out of range: choose"),
@@ -275,6 +279,10 @@ class TestWrongUsage:
             (["http://x", "--within", "70s"], r"--within: 1m10s is too short .* longer than 1m10s"),
             (["http://x", "--within", "soon"], r"--within: 'soon' is no duration"),
             (["http://x", "--api-key-env", "NOT_SET_AT_ALL"], r"--api-key-env: .* export the key"),
+            ([], r"the following arguments are required: URL: `steady check --help` shows"),
+            (["http://x", "http://y"], r"unrecognized arguments: http://y: `steady check --help`"),
+            (["http://x", "--jso"], r"unrecognized arguments: --jso: `steady check --help` shows"),
+            (["http://x", "--wait"], r"argument --wait: expected one argument: `steady check"),
             (["http://x", "--watch", "--json"], r"--watch .* leave out --json and --liveness"),
             (["http://x", "--watch", "--liveness"], r"--watch .* leave out --json and --liveness"),
         ],
@@ -286,6 +294,19 @@ class TestWrongUsage:
         assert (code, line.count("\n")) == (Exit.WRONG_INPUT, 1)
         assert re.match(said, line), line
         assert "secret" not in line
+
+    def test_is_the_same_as_a_command_of_its_own(self) -> None:
+        """What a probe starts doesn't load the other commands."""
+        for arguments in (["localhost:8000"], ["http://x", "--jso"], []):
+            done = subprocess.run(
+                [*STEADY, "check", *arguments],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert (done.returncode, done.stderr) == steady(*arguments)
+            assert done.stdout == ""
 
     @pytest.mark.parametrize("more", [[], ["--liveness"]])
     def test_stays_wrong_for_a_liveness_probe(self, more: list[str]) -> None:
@@ -303,10 +324,19 @@ def test_the_options_make_the_source_that_a_fleet_file_would() -> None:
         {**given, "url": "https://x", "metrics_url": "https://x:9/metrics"}
     )
     assert check_options.source("http://x", {"kind": None}).kind == "engine"
+    typed = '{ path = "/v1/score", body = { text = ["Hi"], top = 1 } }'
+    own = check_options.source("http://x", {"request": typed}).request
+    assert own == CustomRequest(path="/v1/score", body={"text": ["Hi"], "top": 1})
+
+
+def test_help_is_the_same_as_a_command_of_its_own_and_among_the_others() -> None:
+    alone = subprocess.run([*STEADY, "check", "--help"], cwd=ROOT, capture_output=True, check=True)
+    assert alone.stdout.decode() == CliRunner().invoke(app, ["check", "--help"]).stdout
+    assert b"usage: steady check [-h]" in alone.stdout
 
 
 #: A health check starts anew every few seconds, beside a server that needs the memory.
-_HEAVY = {"temporalio", "asyncssh", "redis", "apprise", "rich", "httpx"}
+_HEAVY = {"temporalio", "asyncssh", "redis", "apprise", "rich", "httpx", "typer", "click"}
 _LOADED = """
 import os, sys
 end = os._exit

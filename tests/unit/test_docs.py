@@ -27,6 +27,7 @@ from fleet.reminders import MOST, due
 from fleet.sources import RedisSource
 from fleet.verdicts import GIVEN_BY, OWNERS, Verdict
 from fleet.whatif import KEYS, SHORT
+from worker import check_arguments, check_options
 from worker.check_report import Report, exit_of
 from worker.cli import app
 from worker.commands.exits import MEANING as MEANING_OF_EXIT
@@ -233,6 +234,9 @@ def test_each_steady_command_in_a_shell_block_is_one_that_the_command_line_takes
     for arguments in used:
         taken = GROUP.commands[arguments[0]].make_context(arguments[0], arguments[1:])
         assert taken.params is not None
+        if arguments[0] == "check":
+            typed = check_arguments.parse(arguments[1:])
+            check_options.source(typed.url, {"request": typed.request, "kind": typed.engine})
 
 
 def test_the_readme_lists_every_command() -> None:
