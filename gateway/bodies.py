@@ -45,6 +45,10 @@ class Counted:
         return body, rest
 
 
+#: Of this nothing is left to read.
+NO_BODY = Counted(0)
+
+
 class UntilClose:
     """An answer that ends with its connection; ``done`` is set by whoever sees that."""
 

@@ -63,6 +63,8 @@ class Exchange:
         self._dry_until = 0.0
         self._tee: Tee | None = None
         self._observer: Observer | None = None
+        self._series: Series | None = None
+        self._holds = False
 
     # --- the request -------------------------------------------------------------------------
 
@@ -82,7 +84,10 @@ class Exchange:
     def on_request_body(self, data: bytes) -> None:
         self._touched = self._core.sweeper.now
         if self._replay is not None:
-            self._keep_for_another(data)
+            self._replay.append(data)
+            self._replay_bytes += len(data)
+            if self._replay_bytes > self._core.limits.replay:
+                self._keep_no_more()
         if self._connection is not None:
             self._out.append(chunk(data) if self.head.chunked else data)
         if self._tee is not None:
@@ -103,15 +108,16 @@ class Exchange:
             out, self._out = self._out, []
             hand_over(self._connection.transport, out)
 
-    def _keep_for_another(self, data: bytes) -> None:
-        assert self._replay is not None
-        self._replay.append(data)
-        self._replay_bytes += len(data)
-        if self._replay_bytes > self._core.limits.replay:
-            if self._connection is not None:
-                self._replay = None
-            elif self._client is not None:
-                self._client.hold(True)
+    def _keep_no_more(self) -> None:
+        if self._connection is not None:
+            self._replay = None
+        else:
+            self._hold(True)
+
+    def _hold(self, held: bool) -> None:
+        if held is not self._holds and self._client is not None:
+            self._holds = held
+            self._client.hold(held)
 
     # --- the backend -------------------------------------------------------------------------
 
@@ -151,19 +157,18 @@ class Exchange:
             self._out.append(last_chunk(self._trailers))
         if self._replay_bytes > self._core.limits.replay:
             self._replay = None
-        if self._client is not None:
-            self._client.hold(False)
-            if self._client.blocked:
-                connection.transport.pause_reading()
+        if self._holds:
+            self._hold(False)
+        if self._client is not None and self._client.blocked:
+            connection.pause_reading()
 
     def on_blocked(self) -> None:
-        if self._client is not None and not self.request_done:
-            self._client.hold(True)
+        if not self.request_done:
+            self._hold(True)
 
     def on_ready(self) -> None:
         self._touched = self._core.sweeper.now
-        if self._client is not None:
-            self._client.hold(False)
+        self._hold(False)
 
     def on_lost(self, fault: Fault, message: str) -> None:
         """The backend did not take the request, died, or broke HTTP."""
@@ -205,8 +210,8 @@ class Exchange:
         self._replay = None
         self._status = head.status
         assert self._backend is not None
-        series = self._series(self._backend)
-        self._observer = observe(series, self.head, head, self._began)
+        self._series = self._series_of(self._backend)
+        self._observer = observe(self._series, self.head, head, self._began)
         if self._tee is not None and self._tee.pair is not None:
             name = self._backend.name
             self._observer = self._tee.pair.of_production(head, name, self._observer)
@@ -249,15 +254,16 @@ class Exchange:
         else:
             connection.abort()
         backend.in_flight -= 1
-        self._count(backend)
+        self._count()
         self._end()
         if self._client is not None:
             client, self._client = self._client, None
             client.over(keep=self._keep and self.request_done)
 
-    def _count(self, backend: Backend) -> None:
+    def _count(self) -> None:
+        assert self._series is not None
         first = self._first - self._began if self._first is not None else None
-        self._series(backend).ended(self._status, first, time.monotonic() - self._began)
+        self._series.ended(self._status, first, time.monotonic() - self._began)
         if self._observer is not None:
             self._observer.over(whole=True)
             self._observer = None
@@ -267,7 +273,7 @@ class Exchange:
         if observer is not None:
             observer.over(whole=False)
 
-    def _series(self, backend: Backend) -> Series:
+    def _series_of(self, backend: Backend) -> Series:
         series = self.route.series.get(backend)
         if series is None:
             series = self.route.series[backend] = self._core.tally.of(self._who())
@@ -283,9 +289,9 @@ class Exchange:
         self._touched = self._core.sweeper.now
         if self._connection is not None:
             if blocked:
-                self._connection.transport.pause_reading()
+                self._connection.pause_reading()
             else:
-                self._connection.transport.resume_reading()
+                self._connection.resume_reading()
 
     def client_gone(self) -> None:
         """Cancel the backend's work for nobody; or, where told so, let the answer run dry."""
@@ -296,7 +302,7 @@ class Exchange:
             self._tee.aborted()
             self._tee = None
         if self.route.runs_dry and self.request_done and self._connection is not None:
-            self._connection.transport.resume_reading()
+            self._connection.resume_reading()
             self._dry_until = self._core.sweeper.now + self._core.limits.answer_within
             self._core.dry.add(self)
             self._core.sweeper.watch(self)
@@ -333,14 +339,16 @@ class Exchange:
             client.refuse(fault, message)
 
     def _end(self) -> None:
-        self._broken_off()
+        if self._observer is not None:
+            self._broken_off()
         if self._tee is not None:
             if not self.request_done:
                 self._tee.rejected()
             self._tee.over()
             self._tee = None
-        self._core.dry.discard(self)
-        self._core.sweeper.forget(self)
+        if self._dry_until:
+            self._core.dry.discard(self)
+            self._core.sweeper.forget(self)
 
     def sweep(self, now: float) -> None:
         limits, idle = self._core.limits, now - self._touched

@@ -185,12 +185,13 @@ class AnswerHead:
         "keep_alive",
         "length",
         "reason",
+        "size",
         "status",
     )
 
-    def __init__(self, status: int, version: str, lines: _Lines) -> None:
+    def __init__(self, status: int, version: str, lines: _Lines, size: int) -> None:
         framing = _Framing(lines.fields)
-        self.status, self.reason = status, lines.reason
+        self.status, self.reason, self.size = status, lines.reason, size
         self.chunked, self.length = framing.chunked, framing.length
         if version == "1.0":
             self.keep_alive = b"keep-alive" in framing.options
@@ -270,7 +271,7 @@ def _answer(raw: bytes) -> AnswerHead:
     if problem is not None:
         raise Refused(Fault.BACKEND_BROKEN, problem.message)
     try:
-        return AnswerHead(parser.get_status_code(), parser.get_http_version(), lines)
+        return AnswerHead(parser.get_status_code(), parser.get_http_version(), lines, len(raw))
     except Refused as refused:
         raise Refused(Fault.BACKEND_BROKEN, refused.message) from None
 

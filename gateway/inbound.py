@@ -9,7 +9,7 @@ import socket
 from enum import Enum, auto
 from typing import cast
 
-from gateway.bodies import Chunked, Counted, Reader, UntilClose
+from gateway.bodies import NO_BODY, Chunked, Counted, Reader, UntilClose
 from gateway.core import Core
 from gateway.exchange import Exchange
 from gateway.faults import Fault, Refused, answer
@@ -28,6 +28,10 @@ class _Phase(Enum):
     LINGER = auto()
 
 
+#: Names of the module, since to look a member up in its Enum costs as much as a call.
+_IDLE, _HEAD, _EXCHANGE, _LINGER = _Phase
+
+
 class Inbound(asyncio.Protocol):
     """``blocked`` says that the client does not read what it was sent."""
 
@@ -36,11 +40,11 @@ class Inbound(asyncio.Protocol):
     def __init__(self, core: Core) -> None:
         self.blocked = False
         self._core = core
-        self._phase = _Phase.IDLE
+        self._phase = _IDLE
         self._since = core.sweeper.now
         self._held = b""
         self._exchange: Exchange | None = None
-        self._reader: Reader = Counted(0)
+        self._reader: Reader = NO_BODY
         self._received = 0
         self._is_head = False
         self._endpoint = self._role = ""
@@ -71,7 +75,7 @@ class Inbound(asyncio.Protocol):
     # --- what comes in -----------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self._phase is _Phase.LINGER:
+        if self._phase is _LINGER:
             return
         if self._held:
             data, self._held = self._held + data, b""
@@ -99,8 +103,6 @@ class Inbound(asyncio.Protocol):
         """Begin an exchange, where the head is whole; gives what lies behind the head."""
         while data.startswith(b"\r\n"):  # some clients send one after a body
             data = data[2:]
-        if self._phase is _Phase.IDLE and data:
-            self._phase, self._since = _Phase.HEAD, self._core.sweeper.now
         stop = data.find(END)
         most = self._core.limits.head
         if stop > most or (stop < 0 and len(data) > most):
@@ -108,13 +110,25 @@ class Inbound(asyncio.Protocol):
         if stop < 0:
             if b"\n" in data.replace(b"\r\n", b""):
                 raise Refused(Fault.BAD_REQUEST, "a line of the head ends without CR and LF")
+            if self._phase is _IDLE and data:
+                self._phase, self._since = _HEAD, self._core.sweeper.now
             self._held = data
             return b""
-        head = request_head(data[: stop + 4])
-        self._begin(head)
-        return data[stop + 4 :]
+        head, rest = request_head(data[: stop + 4]), data[stop + 4 :]
+        exchange = self._begin(head)
+        if head.length != len(rest):
+            self._reader = Chunked() if head.chunked else Counted(head.length or 0)
+            self._received = 0
+            if self._reader.done:
+                exchange.on_request_end(b"")
+            return rest
+        self._reader = NO_BODY  # it came in one piece with its head, as nearly all do
+        if rest:
+            exchange.on_request_body(rest)
+        exchange.on_request_end(b"")
+        return b""
 
-    def _begin(self, head: RequestHead) -> None:
+    def _begin(self, head: RequestHead) -> Exchange:
         core = self._core
         self._is_head = head.is_head
         self._endpoint = self._role = ""
@@ -131,11 +145,8 @@ class Inbound(asyncio.Protocol):
         self._endpoint, self._role = route.endpoint, route.role
         exchange = Exchange(core, self, head, route)
         exchange.begin()
-        self._exchange, self._phase = exchange, _Phase.EXCHANGE
-        self._received = 0
-        self._reader = Chunked() if head.chunked else Counted(head.length or 0)
-        if self._reader.done:
-            exchange.on_request_end(b"")
+        self._exchange, self._phase = exchange, _EXCHANGE
+        return exchange
 
     def _take_body(self, exchange: Exchange, data: bytes) -> bytes:
         body, rest = self._reader.feed(data)
@@ -168,9 +179,10 @@ class Inbound(asyncio.Protocol):
         if not keep or self._core.stopping:
             self._close()
             return
-        self._phase, self._since = _Phase.IDLE, self._core.sweeper.now
+        self._phase, self._since = _IDLE, self._core.sweeper.now
         self._ahead = False
-        self._set_reading()
+        if not self._is_reading:
+            self._set_reading()
         if self._held:
             self._core.loop.call_soon(self._go_on)
 
@@ -182,14 +194,14 @@ class Inbound(asyncio.Protocol):
     def break_off(self) -> None:
         """The answer can't be ended as it was begun: closed early, it shows as broken."""
         self._exchange = None
-        self._phase, self._since = _Phase.LINGER, self._core.sweeper.now
+        self._phase, self._since = _LINGER, self._core.sweeper.now
         if self.blocked:
             self.transport.abort()  # it does not even read what it has
         else:
             self.transport.close()
 
     def _go_on(self) -> None:
-        if self._held and self._phase is _Phase.IDLE and not self.transport.is_closing():
+        if self._held and self._phase is _IDLE and not self.transport.is_closing():
             self.data_received(b"")
 
     def _turn_away(self, fault: Fault, message: str) -> None:
@@ -208,11 +220,11 @@ class Inbound(asyncio.Protocol):
         the answer on its way, so the rest of it is read for a while.
         """
         if self._reader.done and not self._held:
-            self._phase, self._since = _Phase.LINGER, self._core.sweeper.now
+            self._phase, self._since = _LINGER, self._core.sweeper.now
             self.transport.close()
             return
         self._held = b""
-        self._phase, self._since = _Phase.LINGER, self._core.sweeper.now
+        self._phase, self._since = _LINGER, self._core.sweeper.now
         self._ahead = self._backend_holds = False
         self._set_reading()
         if self.transport.can_write_eof() and not self.transport.is_closing():

@@ -48,6 +48,12 @@ class Result(StrEnum):
     PRODUCTION_REJECTED = "production_rejected"
     SHUTDOWN = "shutdown"
 
+    __hash__ = str.__hash__  # an Enum's own is a call of Python
+
+
+#: To look a member up in its Enum costs as much as a call.
+_COMPLETED = Result.COMPLETED
+
 
 @dataclass(eq=False)
 class Target:
@@ -174,7 +180,7 @@ class MirroredRequest:
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        if result is Result.COMPLETED and self._all_sent:
+        if result is _COMPLETED and self._all_sent:
             target.pool.give(connection)
         else:
             self._let_go_with(connection)
@@ -278,7 +284,7 @@ class MirroredRequest:
         self._target.series.ended(self._status, first, time.monotonic() - self._began)
         if self._observer is not None:
             self._observer.over(whole=True)
-        self.finish(Result.CANDIDATE_ERROR if self._status >= 500 else Result.COMPLETED)
+        self.finish(Result.CANDIDATE_ERROR if self._status >= 500 else _COMPLETED)
 
     def on_lost(self, fault: Fault, message: str) -> None:  # noqa: ARG002 - one result for all
         connection, self._connection = self._connection, None

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from gateway.bodies import Chunked, Counted, Reader, UntilClose
+from gateway.bodies import NO_BODY, Chunked, Counted, Reader, UntilClose
 from gateway.faults import Fault, Refused
 from gateway.heads import END, AnswerHead, answer_head
 
@@ -47,6 +47,7 @@ class Outbound(asyncio.Protocol):
         self.closed = False
         self.lost = False
         self.reusable = False
+        self.paused = False
         self.on_closed: Callable[[], None] | None = None
         self._longest_head = longest_head
         self._write_high = write_high
@@ -72,6 +73,14 @@ class Outbound(asyncio.Protocol):
         self.heard = self.reusable = False
         self._user, self._to_head = user, to_head
         self._clear()
+
+    def pause_reading(self) -> None:
+        self.paused = True
+        self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self.paused = False
+        self.transport.resume_reading()
 
     def release(self) -> None:
         """The user has gone; what still arrives is nobody's."""
@@ -127,9 +136,19 @@ class Outbound(asyncio.Protocol):
                 self._take_interim(head.status, user)
                 continue
             self._head = head
+            if head.length == len(data) and not head.has_no_body(self._to_head):
+                self._take_whole(head, data, user)
+                return b""
             self._reader = self._reader_of(head)
             user.on_answer_head(head)
         return data
+
+    def _take_whole(self, head: AnswerHead, body: bytes, user: User) -> None:
+        """It came in one piece, as nearly all do that are no streams."""
+        self._reader = NO_BODY
+        user.on_answer_head(head)
+        if body and self._user is user:
+            user.on_answer_body(body)
 
     def _take_interim(self, status: int, user: User) -> None:
         self._interim += 1
@@ -139,7 +158,7 @@ class Outbound(asyncio.Protocol):
 
     def _reader_of(self, head: AnswerHead) -> Reader:
         if head.has_no_body(self._to_head):
-            return Counted(0)
+            return NO_BODY
         if head.chunked:
             return Chunked()
         return UntilClose() if head.length is None else Counted(head.length)

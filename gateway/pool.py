@@ -84,7 +84,8 @@ class Pool:
         ):
             connection.abort()
             return
-        transport.resume_reading()
+        if connection.paused:
+            connection.resume_reading()
         connection.idle_since = self._sweeper.now
         self._idle.append(connection)
 

@@ -1,6 +1,8 @@
 """Heads as they are passed on: written anew, with the one framing that was decided here."""
 
-from gateway.heads import AnswerHead, RequestHead
+from functools import lru_cache
+
+from gateway.heads import LONGEST_REMEMBERED, REMEMBERED, AnswerHead, RequestHead
 from gateway.pool import Address
 
 LAST_CHUNK = b"0\r\n\r\n"
@@ -8,6 +10,12 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 def request_bytes(head: RequestHead, to: Address, prefix: bytes) -> bytes:
     """The head as a backend gets it: its own host, the framing that was decided here."""
+    if head.size > LONGEST_REMEMBERED:
+        return _request_bytes(head, to, prefix)
+    return _remembered_request(head, to, prefix)
+
+
+def _request_bytes(head: RequestHead, to: Address, prefix: bytes) -> bytes:
     target = to.path + (head.target[len(prefix) :] or b"/")
     if not target.startswith(b"/"):
         target = b"/" + target
@@ -31,10 +39,18 @@ def answer_bytes(head: AnswerHead, to: RequestHead, *, keep: bool) -> tuple[byte
     """An answer's head as the client gets it; whether its connection is kept; whether the body that
     follows is chunked.
     """
-    old, chunked, framing = to.version == "1.0", False, b""
+    if head.size > LONGEST_REMEMBERED:
+        return _answer_bytes(head, to.version == "1.0", to.is_head, keep)
+    return _remembered_answer(head, to.version == "1.0", to.is_head, keep)
+
+
+def _answer_bytes(
+    head: AnswerHead, old: bool, to_head: bool, keep: bool
+) -> tuple[bytes, bool, bool]:
+    chunked, framing = False, b""
     if head.length is not None and head.status != 204:
         framing = b"Content-Length: %d\r\n" % head.length
-    elif head.has_no_body(to.is_head):
+    elif head.has_no_body(to_head):
         pass
     elif old:
         keep = False
@@ -47,6 +63,10 @@ def answer_bytes(head: AnswerHead, to: RequestHead, *, keep: bool) -> tuple[byte
         framing += b"Connection: keep-alive\r\n"
     raw = b"HTTP/1.1 %d %b\r\n%b%b\r\n" % (head.status, head.reason, head.forwarded, framing)
     return raw, keep, chunked
+
+
+_remembered_request = lru_cache(REMEMBERED)(_request_bytes)
+_remembered_answer = lru_cache(REMEMBERED)(_answer_bytes)
 
 
 def last_chunk(trailers: bytes) -> bytes:

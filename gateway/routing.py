@@ -6,8 +6,10 @@ flight it would be chosen again and again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 
 from fleet.endpoints import BACKENDS, CANDIDATES, Endpoint
+from gateway.heads import LONGEST_REMEMBERED, REMEMBERED
 from gateway.limits import Limits
 from gateway.pool import Address, Pool
 from gateway.sweeper import Sweeper
@@ -95,6 +97,7 @@ class Router:
         self._direct: dict[bytes, Route] = {}
         self._public: list[tuple[bytes, Route]] = []
         self._limits, self._sweeper = limits, sweeper
+        self._found = lru_cache(REMEMBERED)(self._find)
 
         for name, endpoint in endpoints.items():
             for server, spec in endpoint.backends.items():
@@ -122,15 +125,20 @@ class Router:
         prefix = f"{CANDIDATES}/{candidate}".encode()
         # A pool of its own, so that these never wait for, or take from, what is mirrored.
         self._direct[prefix] = Route(endpoint, DIRECT, prefix, [self._backend(candidate, url)])
+        self._found.cache_clear()
 
     def remove_candidate(self, candidate: str) -> None:
         """Take its URL away; what is under way there goes on."""
         route = self._direct.pop(f"{CANDIDATES}/{candidate}".encode(), None)
+        self._found.cache_clear()
         for each in route.backends if route is not None else ():
             each.pool.close()
 
     def find(self, path: bytes) -> Route | None:
         """The route of a path: of a single server, else of the longest public path that fits."""
+        return self._found(path) if len(path) <= LONGEST_REMEMBERED else self._find(path)
+
+    def _find(self, path: bytes) -> Route | None:
         if path.startswith((b"/backends/", b"/candidates/")):
             return self._direct.get(b"/".join(path.split(b"/", 3)[:3]))
         for prefix, route in self._public:
