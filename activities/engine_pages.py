@@ -129,6 +129,8 @@ class EnginePages:
     async def _read(self, source: EngineSource, profile: Profile, got: Got) -> _Found:
         body = decoded(got, LARGEST_PAGE)
         engine, said = read_page(body, profile, _start(got, profile))
+        if engine.named is not None:
+            engine = engine.model_copy(update={"named": source.reaches(engine.named)})
         if engine.page is not Page.BARE or not source.probe or recognise(body) is not None:
             return engine, said
         if tells_its_death(profile.name) and (died := await self.death(source)):

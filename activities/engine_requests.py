@@ -12,7 +12,7 @@ from activities.engine_questions import Question, Questions
 from fleet.contracts.engine import AskRequest
 from fleet.engine_sources import EngineSource
 from fleet.engines.answers import first_line, of_request
-from fleet.engines.asking import Watched, checked, concluded, rank, whom, with_answer
+from fleet.engines.asking import Watched, checked, concluded, left_of, rank, whom, with_answer
 from fleet.engines.profiles import profile_named
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
 from fleet.readings import Reading
@@ -68,14 +68,15 @@ class EngineRequests:
         """One engine after the other, until one does not answer."""
         sent = 0
         while True:
-            engine = engines[sent]
+            engine, *others = engines
             watched = Watched(asking.before, engine)
             answer = await self._ask_one(asking, engine, watched)
             sent += 1
             reading = await self._look(asking)
             watched.saw(reading)
             answer = checked(answer, reading, asking.before, engine)
-            if answer.came is not Came.GIVEN or sent == len(engines):
+            engines = left_of(tuple(others), asking.before, reading)
+            if answer.came is not Came.GIVEN or not engines:
                 answer = answer.model_copy(update={"sent": sent})
                 return concluded(reading, watched, answer)
 

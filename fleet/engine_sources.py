@@ -47,6 +47,11 @@ Kind = Literal[
 #: Of these there is no page of metrics at all.
 _WITHOUT_PAGE = ("ollama", "openai")
 
+#: Requests by which an engine of several can be meant: those of which engines read the name.
+_NAMING = ("completion", "chat", "/v1/completions", "/v1/chat/completions")
+#: Kinds of which no version takes a name.
+_NAMELESS = ("llamacpp", "tgi", "triton", "trtllm", "lmdeploy", "dynamo", "ollama", "openai")
+
 #: Bytes of a request of one's own; it is to be short.
 _LARGEST_BODY = 4096
 _PATH = re.compile(r"/[\w/.~:@!$&'()*+,;=%?-]*", re.ASCII)
@@ -97,7 +102,8 @@ class EngineSource(BaseModel):
     Unix socket at which it listens, and ``ca`` a file with the certificates that vouch for its own,
     both on the worker. ``request`` is what a short request looks like. ``probe`` says whether an
     idle engine is asked now and then; a suspicion is asked about in any case. A ``balancer`` stands
-    for others, and is asked for its models and nothing else.
+    for others, and is asked for its models and nothing else. ``named_ranks`` is the operator's word
+    that a request reaches the rank that it names, or does not; else the page tells.
     """
 
     model_config = STRICT
@@ -112,6 +118,7 @@ class EngineSource(BaseModel):
     model: str | None = Field(default=None, min_length=1, max_length=300)
     request: Request = "completion"
     probe: bool = Field(default=True, strict=True)
+    named_ranks: bool | None = Field(default=None, strict=True)
     deadline: Annotated[Duration, within("100ms", "10m")] = parse("60s")
     timeout: Annotated[Duration, within("1ms", "5m")] = parse("5s")
 
@@ -153,6 +160,19 @@ class EngineSource(BaseModel):
             )
         return path
 
+    def reaches(self, said: bool | None) -> bool | None:
+        """Whether its short request is sure to reach the rank that it names, where the page has
+        several and ``said`` whether their version takes names.
+        """
+        if said is None:
+            return None
+        return self._can_name and (said if self.named_ranks is None else self.named_ranks)
+
+    @property
+    def _can_name(self) -> bool:
+        request = self.request
+        return (request.path if isinstance(request, CustomRequest) else request) in _NAMING
+
     @model_validator(mode="after")
     def _of_use(self) -> Self:
         raise_all("EngineSource", self._useless())
@@ -163,6 +183,13 @@ class EngineSource(BaseModel):
             url.startswith("https:") for url in (self.url, self.metrics_url or "")
         ):
             yield Refusal(("ca",), "without https:// nothing is checked with it", "leave it out")
+        if self.named_ranks and self.kind in _NAMELESS:
+            yield Refusal(
+                ("named_ranks",), f"no request to {self.kind} can name a rank", "leave it out"
+            )
+        elif self.named_ranks and not self._can_name:
+            remedy = 'set request to "completion" or "chat", or leave it out'
+            yield Refusal(("named_ranks",), "this request can't name a rank", remedy)
         if self.metrics_url is not None and self.socket is not None:
             yield Refusal(("metrics_url",), "is not read through a socket", "leave one of both out")
         if self.metrics_url is not None and self.balancer:

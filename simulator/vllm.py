@@ -7,7 +7,8 @@ answer, ``/health`` says 200, and requests wait for ever.
 SIGUSR1: the engine freezes. SIGCONT: it thaws. SIGTERM: end. By ``POST /sim/WORD``: ``freeze``,
 ``thaw`` (with ``?rank=1`` one engine alone), ``sleep``, ``wake``, ``pause``, ``resume``, ``stale``
 (all work is gone and the gauges stay), ``fail``, ``mend`` (answers are 500, or no longer), ``full``
-(answers are 429). ``GET /sim`` counts the requests by kind, and says how many came in all.
+(answers are 429). ``GET /sim`` counts the requests by kind and by rank, and says how many came in
+all.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from simulator.parent import die_with_parent
+from simulator.sglang_page import sglang_page
 from simulator.vllm_core import Core, Request
 from simulator.vllm_page import page
 from simulator.wire import ASKED, answer, as_json, options_of, receive, say
@@ -40,7 +42,9 @@ _KINDS = {
 class Options:
     """``boot`` and ``step`` are seconds. ``load`` requests of its own are always in flight, each
     for ``length`` tokens, so with as many ``slots`` no other one is admitted for minutes. ``ranks``
-    above 1 is a data-parallel server. A ``doomed`` one freezes as soon as it has loaded.
+    above 1 is a data-parallel server, of which the one numbered ``idle`` gets none of the load. A
+    ``doomed`` one freezes as soon as it has loaded. ``dialect`` is whose pages it writes, "vllm" or
+    "sglang"; an ``old`` version passes the name of a rank over, as vLLM 0.11.0 or SGLang 0.5.9.
     """
 
     PROGRAM: ClassVar[str] = __file__
@@ -58,6 +62,9 @@ class Options:
     model: str = "tiny"
     doomed: bool = False
     mfu: bool = False
+    idle: int = -1
+    dialect: str = "vllm"
+    old: bool = False
 
 
 @dataclass
@@ -80,12 +87,13 @@ class SimVllm:
                 step=options.step,
                 slots=options.slots,
                 chunk=options.chunk,
-                load=options.load,
+                load=options.load if number != options.idle else 0,
                 length=options.length,
             )
-            for _ in range(options.ranks)
+            for number in range(options.ranks)
         ]
         self._next = 0
+        self._landed = [0] * options.ranks
 
     async def run(self) -> None:
         """Load, then serve until SIGTERM."""
@@ -166,7 +174,9 @@ class SimVllm:
             return as_json(
                 404, {"error": {"message": f"The model {asked.get('model')!r} does not exist."}}
             )
-        core = self._core(headers.get("x-data-parallel-rank"))
+        rank = None if self._options.old else headers.get("x-data-parallel-rank")
+        core = self._core(rank)
+        self._landed[self._cores.index(core)] += 1
         said = json.dumps(asked.get("prompt") or asked.get("messages") or asked.get("input") or "")
         # An embedding is one step; without a number, a text has the few tokens that vLLM gives it.
         wanted = int(asked.get("max_tokens") or (1 if "input" in asked else 16))
@@ -185,6 +195,8 @@ class SimVllm:
 
     def _page(self) -> str:
         is_single = len(self._cores) == 1
+        if self._options.dialect == "sglang":
+            return sglang_page(self._cores, self._options.model, old=self._options.old)
         counted = {path: self._state.asked[kind] for path, kind in _KINDS.items()}
         return page(
             self._cores,
@@ -193,6 +205,7 @@ class SimVllm:
             cpu=time.process_time(),
             requests=counted,
             mfu=self._options.mfu,
+            old=self._options.old,
         )
 
     def _control(self, word: str, query: dict[str, list[str]]) -> dict[str, Any]:
@@ -215,6 +228,7 @@ class SimVllm:
             "requests": dict(self._state.asked),
             "asked": self._state.asked.total(),
             "frozen": [core.frozen for core in self._cores],
+            "landed": self._landed,
             "steps": [core.shown.steps for core in self._cores],
         }
 

@@ -26,9 +26,11 @@ def page(  # noqa: PLR0913 - it is all that a page says
     cpu: float,
     requests: Mapping[str, int],
     mfu: bool = False,
+    old: bool = False,
 ) -> str:
     """``started`` none: several API servers, whose page says nothing of the process. ``mfu`` adds
-    the FLOPs counter, which vLLM has only behind a flag.
+    the FLOPs counter, which vLLM has only behind a flag. An ``old`` version does not say who
+    sleeps.
     """
     lines: list[str] = []
     if started is not None:
@@ -40,7 +42,7 @@ def page(  # noqa: PLR0913 - it is all that a page says
             continue
         rows = [(each, value(core)) for each, core in zip(labels, cores, strict=True)]
         lines += _family(f"vllm:{name}", kind, rows, suffix)
-    lines += _sleep(cores, labels)
+    lines += _sleep(cores, labels) if not old else []
     lines += _iterations(cores, labels)
     rows = [(f'handler="{path}",method="POST",status="2xx"', n) for path, n in requests.items()]
     lines += _family("http_requests", "counter", rows, "_total")

@@ -50,6 +50,7 @@ def _run(arguments: Sequence[str]) -> int:
         "model": typed.model,
         "request": typed.request,
         "deadline": typed.deadline,
+        "named_ranks": typed.named_ranks,
     }
     source = check_options.source(typed.url, given)
     policy = check_options.policy(typed.wait, typed.load_limit)

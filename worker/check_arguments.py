@@ -79,6 +79,11 @@ def _patience(group: argparse._ArgumentGroup) -> None:
         help="what the short request is: completion (the default), chat, embedding or rerank, or"
         ' one of your own, as a fleet file has it: { path = "/v1/score", body = { text = "Hi" } }',
     )
+    group.add_argument(
+        "--named-ranks",
+        action=argparse.BooleanOptionalAction,
+        help="whether a request reaches the rank that it names; else its page tells",
+    )
     _duration(group, "--wait", "5s", "between two readings")
     _duration(
         group, "--deadline", "60s", "for the answer to the request: longer than its longest step"

@@ -25,6 +25,7 @@ _FLAGS = {
     "kind": "--engine",
     "api_key": "--api-key-env",
     "model": "--model",
+    "named_ranks": "--named-ranks",
     "request": "--request",
     "deadline": "--deadline",
     "timeout": "--timeout",

@@ -182,5 +182,11 @@ IN_FLIGHT = {
     "llamacpp": ("llamacpp:requests_processing", "llamacpp:requests_deferred"),
 }
 
+#: What only those versions of SGLang write that take the name of a rank; vLLM's page has its own.
+TAKES_NAMES = {
+    "sglang": 'sglang:kv_used_tokens{dp_rank="0"} 0.0\n'
+    'sglang:http_requests_active{endpoint="/metrics",method="GET"} 1.0\n'
+}
+
 #: Only vLLM with one API server says when its process began.
 SAYS_ITS_START = frozenset({"vllm", "vllm-v0"})

@@ -7,7 +7,16 @@ from benchmarks.verdict_days.server import Refused, Slow
 from benchmarks.verdict_days.world import World
 from fleet.contracts.engine import AskRequest
 from fleet.engine_sources import EngineSource
-from fleet.engines.asking import Watched, checked, concluded, has_moved, rank, whom, with_answer
+from fleet.engines.asking import (
+    Watched,
+    checked,
+    concluded,
+    has_moved,
+    left_of,
+    rank,
+    whom,
+    with_answer,
+)
 from fleet.engines.page import read_page
 from fleet.engines.profiles import PROFILES
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
@@ -82,13 +91,14 @@ class Eyes:
         yield 0.05
         sent = 0
         while True:
-            engine = engines[sent]
+            engine, *others = engines
             sent, watched = sent + 1, Watched(before, engine)
             answer = yield from self._send(before, engine, watched)
             reading = self.look()
             watched.saw(reading)
             answer = checked(answer, reading, before, engine)
-            if answer.came is not Came.GIVEN or sent == len(engines):
+            engines = left_of(tuple(others), before, reading)
+            if answer.came is not Came.GIVEN or not engines:
                 return concluded(reading, watched, answer.model_copy(update={"sent": sent}))
 
     def _send(

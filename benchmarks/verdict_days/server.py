@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.verdict_days.core import HANGS, Core, Halt, Request, Shape
-from benchmarks.verdict_days.exports import EMPTY_SAMPLE, EXPORTS, SAYS_ITS_START
+from benchmarks.verdict_days.exports import EMPTY_SAMPLE, EXPORTS, SAYS_ITS_START, TAKES_NAMES
 
 #: Seconds after which a person finds a server that nobody else found.
 FOUND_BY_HAND = 3600.0
@@ -27,7 +27,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Build:
-    """How a server is made. ``load`` is the seconds that its process needs before it serves."""
+    """How a server is made. ``load`` is the seconds that its process needs before it serves. An
+    ``old`` version passes over that a request names its rank.
+    """
 
     kind: str = "vllm"
     shape: Shape = field(default_factory=Shape)
@@ -35,6 +37,7 @@ class Build:
     load: float = 120.0
     keeps_stale: bool = False
     loading_first: bool = False
+    old: bool = False
 
 
 @dataclass
@@ -140,6 +143,8 @@ class Server:
             f'http_requests_total{{status="2xx"}} {self.posts}.0\n'
             f'http_requests_total{{status="5xx"}} {self.errors}.0\n'
         )
+        if several and not self.build.old:
+            parts.append(TAKES_NAMES.get(self.build.kind, ""))
         if self.build.kind in SAYS_ITS_START and not several:
             parts.append(f"process_start_time_seconds {1.79e9 + self.began_at!r}\n")
         return "".join(parts)
@@ -152,7 +157,8 @@ class Server:
         """A check's request. Raises Refused."""
         if not self.serves:
             raise Refused
-        core = self.cores[self._turn_of() if rank is None else rank]
+        is_any = rank is None or self.build.old
+        core = self.cores[self._turn_of() if is_any or rank is None else rank]
         truth = self.truth
         truth.requests += 1
         truth.to_busy += core.in_flight > 0 and core.halt not in HANGS

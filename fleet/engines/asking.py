@@ -9,6 +9,9 @@ from fleet.readings import Reading
 #: Looks at which a request for one token may itself have made the engine move.
 _OWN = 1
 
+#: Of which every version was once believed to take names; readings of then say nothing of it.
+_ONCE_NAMED = frozenset({"vllm", "nim/vllm"})
+
 #: Whichever engine of a page takes the request.
 _ANY = EngineState()
 
@@ -44,8 +47,7 @@ def at_rest(engine: EngineReading, change: Change) -> tuple[EngineState, ...]:
     Beside engines that are at work only one that a request is sure to reach by its name: one that
     works is never sent any.
     """
-    profile = profile_named(engine.profile)
-    if engine.in_flight and (profile.ranks_since or not profile.ranks):
+    if engine.in_flight and not is_named(engine):
         return ()
     moved = {each.label for each in change.moved}
     return tuple(
@@ -54,6 +56,29 @@ def at_rest(engine: EngineReading, change: Change) -> tuple[EngineState, ...]:
         if not (each.in_flight or each.asleep or each.label in moved)
         and (not engine.in_flight or each.label.isdecimal())
     )
+
+
+def is_named(engine: EngineReading) -> bool:
+    """Whether a request is sure to reach the engine of several that it names."""
+    return engine.profile in _ONCE_NAMED if engine.named is None else engine.named
+
+
+def left_of(
+    engines: tuple[EngineState, ...], before: EngineReading, reading: Reading
+) -> tuple[EngineState, ...]:
+    """Those of the engines that are still to be asked, after one of them has answered.
+
+    Work may have come in meanwhile: an idle engine that has moved since is none that froze, and
+    where a name may be passed over nobody is asked beside one that works.
+    """
+    now = reading.engine
+    if now is None or now.page is not Page.OK or before.page is not Page.OK:
+        return engines
+    if not is_named(before):
+        came = now.in_flight and not before.in_flight
+        return () if came else engines
+    rest = {each.label for each in at_rest(now, compare(now, Sighting.of(before)))}
+    return tuple(each for each in engines if each.in_flight or each.label in rest)
 
 
 def _named(
@@ -104,7 +129,7 @@ def checked(answer: Answer, reading: Reading, before: EngineReading, engine: Eng
     is_one_of_many = len(before.engines) > 1 and engine != _ANY
     if answer.came is not Came.GIVEN or not is_one_of_many or has_moved(reading, before, engine):
         return answer
-    if not engine.in_flight and profile_named(before.profile).ranks_since:
+    if not engine.in_flight and not is_named(before):
         return answer
     return answer.model_copy(update={"came": Came.ELSEWHERE})
 

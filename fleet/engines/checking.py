@@ -8,9 +8,10 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from fleet.engines.asking import at_rest
 from fleet.engines.judge import find
 from fleet.engines.proof import is_open
-from fleet.engines.proving import WAITS, Known, Look, Pause, Step, settle
+from fleet.engines.proving import WAITS, Ask, Known, Look, Pause, Step, settle
 from fleet.engines.reading import Came, EngineReading, Page
 from fleet.engines.sighting import Sighting, compare
 from fleet.judge import Finding
@@ -65,7 +66,7 @@ def check(policy: Policy) -> Checking:
         # One page may be late for many reasons.
         yield Pause(policy.confirm_wait, 1)
         reading = _seen((yield Look()))
-    finding = known.judge(reading, policy)
+    first, finding = reading.engine, known.judge(reading, policy)
     if not is_open(reading, finding, None):
         return _checked(known, policy)
     for number in range(1, WAITS + 1):
@@ -75,7 +76,27 @@ def check(policy: Policy) -> Checking:
             break
         known.judge(reading, policy)
     yield from settle(known, reading, policy)
+    yield from _idle_beside(known, first, policy)
     return _checked(known, policy)
+
+
+def _idle_beside(
+    known: Watched, first: EngineReading | None, policy: Policy
+) -> Generator[Step, Reading | None, None]:
+    """Of a server at work, the idle ranks that nothing moved in since the first look, where a
+    request can name them: one that froze while idle shows nothing else.
+    """
+    assert known.found is not None, "it was looked at"
+    reading, finding, _ = known.found
+    engine = reading.engine
+    if finding.verdict is not Verdict.BUSY or engine is None or first is None:
+        return
+    if not (engine.in_flight and at_rest(engine, compare(engine, Sighting.of(first)))):
+        return
+    asked = yield Ask(suspected=False)
+    answer = asked.engine.answer if asked is not None and asked.engine is not None else None
+    if asked is not None and answer is not None and answer.came in (Came.NONE, Came.ELSEWHERE):
+        known.heard(asked, policy)
 
 
 def _seen(reading: Reading | None) -> Reading:

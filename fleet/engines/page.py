@@ -44,8 +44,16 @@ def read_page(page: bytes, profile: Profile, start: str | None = None) -> tuple[
         started=started,
         engines=tuple(states),
         counters=_counters(found, profile),
+        named=_takes_names(found, profile) if len(states) > 1 else None,
     )
     return seen, ""
+
+
+def _takes_names(page: Samples, profile: Profile) -> bool:
+    """Whether its version is known to pass a request to the engine that it names."""
+    return profile.ranks and all(
+        any(page.get(name) for name in names) for names in profile.ranks_since
+    )
 
 
 def _of_another(page: bytes, profile: Profile) -> str:

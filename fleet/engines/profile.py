@@ -59,7 +59,8 @@ class Profile:
     may stand still while it works, since they are written less often than every step.
 
     ``ranks``: a request can name the engine of the page that is meant. Where it can't, an idle
-    server is asked as a whole. Where ``ranks_since``, not every version takes that name.
+    server is asked as a whole. Not every version takes that name: those do of which every line of
+    ``ranks_since`` has one on the page.
 
     ``path`` is where the page lies under the base URL; without ``metrics`` there is none at all.
     ``marks`` begin lines of its page and of no other engine's. A profile with ``among`` is one of
@@ -80,7 +81,7 @@ class Profile:
     queue_by_steps: bool = False
     window: timedelta = timedelta(0)
     ranks: bool = False
-    ranks_since: bool = False
+    ranks_since: tuple[tuple[str, ...], ...] = ()
     path: str = "/metrics"
     metrics: bool = True
     start_header: str | None = None
@@ -99,7 +100,8 @@ class Profile:
         lists = (*self.in_flight, *self.waiting, *self.open)
         moving = (each.series for each in (*self.witnesses, *self.counters))
         series = [each for each in (*alone, *lists, *moving) if each is not None]
-        return frozenset(name for each in series for name in (*each.names, *each.less))
+        said = {name for each in series for name in (*each.names, *each.less)}
+        return frozenset(said.union(*self.ranks_since))
 
     @property
     def falling(self) -> tuple[Witness, ...]:

@@ -104,6 +104,9 @@ class EngineReading(BaseModel):
     says of its process's start. ``counters`` are no witnesses, and of the whole page: they fall
     where the engine was started anew. ``restarted_at`` is when steady itself last restarted the
     server, where that was asked for. ``answer`` is there where a short request was to be sent.
+
+    ``named``: whether a request is sure to reach the engine of several that it names. Readings of
+    before that was looked for don't say.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -115,6 +118,7 @@ class EngineReading(BaseModel):
     counters: dict[str, float] = {}
     restarted_at: AwareDatetime | None = None
     answer: Answer | None = None
+    named: bool | None = None
 
     @property
     def in_flight(self) -> bool:

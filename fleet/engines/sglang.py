@@ -17,7 +17,9 @@ paused, which looks as stuck as can be.
 Nothing on the page says when the process began but the time that its start took.
 
 A request names its rank of data parallelism by ``X-Data-Parallel-Rank``, as vLLM's does, since
-March 2026 (sgl-project/sglang#19832); older versions pass it over, and any rank answers.
+0.5.10 (sgl-project/sglang#19832); older versions pass it over, and any rank answers. No page says
+its version. Those after 0.5.10 have ``kv_used_tokens``, and the front end that reads the header has
+``http_requests_active``: the one in Rust has neither the header nor that series.
 
 ``http_requests_active`` is the front end's own count, by path; the path of this very page is there
 as well, so only those paths count that make an engine work.
@@ -86,6 +88,6 @@ SGLANG = Profile(
     ),
     window=timedelta(seconds=35),
     ranks=True,
-    ranks_since=True,
+    ranks_since=(named(_PREFIXES, "kv_used_tokens"), named(_PREFIXES, "http_requests_active")),
     marks=_PREFIXES,
 )

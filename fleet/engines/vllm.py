@@ -11,6 +11,10 @@ that froze while idle. So, too, a queue of another length is a step's work while
 model whose cache use stays flat while it reads a prompt, nothing else may move, and a request that
 is sent to it then is seen to be counted.
 
+A request names its rank of data parallelism by ``X-data-parallel-rank`` since 0.11.1
+(vllm-project/vllm#24945), and ``engine_sleep_state`` is on the page since the same version. Before
+Ray Serve's proxy nobody knows who takes the header, so of its names none tells that.
+
 With several API servers, or ranks, the page has neither the start of the process nor stamps of
 creation, and a restart is a counter that fell. The start is the API server's: an engine that was
 started anew behind it shows by its counters alone.
@@ -60,6 +64,7 @@ VLLM = Profile(
     ),
     queue_by_steps=True,
     ranks=True,
+    ranks_since=(("vllm:engine_sleep_state",),),
     awake=_series("engine_sleep_state", where=(("sleep_state", "awake"),)),
     marks=_PREFIXES,
 )

@@ -217,6 +217,21 @@ async def test_llamacpp_is_recognised_by_its_page() -> None:
         assert ended.document["engine"] == "llamacpp"
 
 
+@pytest.mark.parametrize("dialect", ["vllm", "sglang"])
+async def test_a_rank_that_froze_while_idle_is_found_beside_one_that_works(dialect: str) -> None:
+    async with sim_vllm(ranks=2, load=1, idle=0, dialect=dialect) as server:
+        await asyncio.sleep(0.2)
+        ended = await checked(server, "--json")
+        assert (ended.code, ended.document["verdict"]) == (0, "busy")
+        await server.say("freeze", rank=0)
+        ended = await checked(server, "--json")
+        assert (ended.code, ended.document["verdict"]) == (1, "unresponsive")
+        assert (await server.say(""))["landed"] == [2, 0]
+        ended = await checked(server, "--json", "--no-named-ranks")
+        assert (ended.code, ended.document["verdict"]) == (0, "busy")
+        assert (await server.say(""))["landed"] == [2, 0]
+
+
 async def test_a_balancer_is_sent_no_request() -> None:
     async with sim_vllm() as server:
         ended = await checked(server, "--balancer", "--json")

@@ -172,6 +172,48 @@ class TestSeveralEngines:
             assert (answer.came, answer.rank) == (Came.NONE, "0")
 
 
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+class TestRanksByName:
+    """One rank idle, the other at work."""
+
+    async def test_the_idle_one_alone_is_asked_and_a_frozen_one_found(
+        self, pages: EnginePages, kind: str
+    ) -> None:
+        async with sim_vllm(ranks=2, load=1, idle=0, dialect=kind) as server:
+            asker = Asker(pages, server, kind=kind)
+            await asyncio.sleep(0.2)
+            answer = await asker.answer(since=await asker.seen())
+            assert (answer.came, answer.rank, answer.sent) == (Came.GIVEN, "0", 1)
+            await server.say("freeze", rank=0)
+            answer = await asker.answer(since=await asker.seen())
+            assert (answer.came, answer.rank, answer.sent) == (Came.NONE, "0", 1)
+            assert (await server.say(""))["landed"] == [2, 0]
+
+    @pytest.mark.parametrize(
+        "source", [{}, {"request": "embedding"}, {"named_ranks": False}], ids=str
+    )
+    async def test_nobody_is_asked_where_it_might_land_on_the_one_that_works(
+        self, pages: EnginePages, kind: str, source: dict[str, Any]
+    ) -> None:
+        old = not source
+        async with sim_vllm(ranks=2, load=1, idle=0, dialect=kind, old=old) as server:
+            asker = Asker(pages, server, kind=kind, **source)
+            await asyncio.sleep(0.2)
+            assert (await asker.answer(since=await asker.seen())).came is Came.BUSY
+            assert await server.asked() == 0
+
+    async def test_the_operator_may_know_it_better_than_the_page(
+        self, pages: EnginePages, kind: str
+    ) -> None:
+        async with sim_vllm(ranks=2, load=1, idle=0, dialect=kind, old=True) as server:
+            asker = Asker(pages, server, kind=kind, named_ranks=True)
+            await asyncio.sleep(0.2)
+            # Here it is not so: the request lands wherever the turn is, and that is told.
+            answer = await asker.answer(since=await asker.seen())
+            assert (await server.say(""))["landed"] == [0, 1]
+            assert (answer.came, answer.rank) == (Came.ELSEWHERE, "0")
+
+
 async def test_a_closed_port_is_no_answer_and_no_question(pages: EnginePages) -> None:
     source = EngineSource(url=f"http://127.0.0.1:{free_port()}")
     reading = await EngineRequests(pages).ask("v-1", source, AskRequest(server="v-1"))

@@ -158,6 +158,7 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
         "admin_urls",
         "api_key",
         "metrics_url",
+        "named_ranks",
         "ca",
         "socket",
         "model",

@@ -2,8 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from fleet.contracts.engine import AskRequest
-from fleet.engines.asking import Watched, at_rest, checked, concluded, whom
+from fleet.engines.asking import Watched, at_rest, checked, concluded, left_of, whom
 from fleet.engines.proving import (
     WAITS,
     Ask,
@@ -109,11 +111,18 @@ def test_an_idle_engine_is_probed_beside_one_that_works() -> None:
     )
 
 
-def test_an_idle_engine_that_gave_no_answer_is_asked_again_while_the_other_works() -> None:
+@pytest.mark.parametrize("profile", ["vllm", "sglang"])
+def test_an_idle_engine_that_gave_no_answer_is_asked_again_while_the_other_works(
+    profile: str,
+) -> None:
+    def beside(moved: float, **more: object) -> EngineReading:
+        more |= {"profile": profile, "named": True}
+        return _beside(moved).model_copy(update=more)
+
     none = Answer(came=Came.NONE, rank="0", sent=1)
-    doubt = _beside(moved=1).model_copy(update={"answer": none})
-    looks = [reading(_beside(moved=moved)) for moved in (2, 3)]
-    asked = _beside(moved=4).model_copy(update={"answer": none})
+    doubt = beside(1, answer=none)
+    looks = [reading(beside(moved)) for moved in (2, 3)]
+    asked = beside(4, answer=none)
     steps, said = told(confirm(Known(), doubt, Policy()), *looks, reading(asked))
     assert steps[-1] == Ask(suspected=True, ranks=("0",))
     assert isinstance(said, Proved)
@@ -158,32 +167,71 @@ def test_an_answer_from_another_engine_is_none_of_the_one_that_was_meant() -> No
     assert checked(answer, reading(_pair(2, 1)), before, before.engines[0]).came is Came.GIVEN
 
 
-def test_an_answer_from_another_says_nothing_of_an_idle_one_where_not_every_version_has_names() -> (
+def test_an_answer_from_another_says_nothing_of_an_idle_one_where_a_name_may_be_passed_over() -> (
     None
 ):
     answer = Answer(came=Came.GIVEN)
-    for running, came in ((0, Came.GIVEN), (2, Came.ELSEWHERE)):
-        before, after = _ranks(1, 1, running=running), _ranks(1, 2, running=running)
+    for running, named, came in (
+        (0, False, Came.GIVEN),
+        (0, True, Came.ELSEWHERE),
+        (2, False, Came.ELSEWHERE),
+        (2, True, Came.ELSEWHERE),
+    ):
+        before = _ranks(1, 1, running=running, named=named)
+        after = _ranks(1, 2, running=running, named=named)
         assert checked(answer, reading(after), before, before.engines[0]).came is came
 
 
-def test_idle_ranks_that_a_name_may_not_reach_are_asked_only_where_none_works() -> None:
-    all_idle = _ranks(1, 1)
+@pytest.mark.parametrize("profile", ["vllm", "sglang"])
+@pytest.mark.parametrize(("named", "beside"), [(True, ["0"]), (False, [])])
+def test_an_idle_rank_is_asked_beside_one_that_works_only_where_its_name_is_sure_to_reach_it(
+    profile: str,
+    named: bool,
+    beside: list[str],
+) -> None:
+    all_idle = _ranks(1, 1, named=named, profile=profile)
     assert [each.label for each in at_rest(all_idle, compare(all_idle, None))] == ["0", "1"]
-    one_works = all_idle.model_copy(
-        update={
-            "engines": (all_idle.engines[0], all_idle.engines[1].model_copy(update={"running": 2}))
-        }
+    one_works = _at_work(all_idle, "1")
+    assert [each.label for each in at_rest(one_works, compare(one_works, None))] == beside
+
+
+def test_a_reading_of_before_names_were_looked_for_is_taken_as_it_was_then() -> None:
+    for profile, beside in (("vllm", ["0"]), ("nim/vllm", ["0"]), ("sglang", [])):
+        seen = _at_work(_ranks(1, 1, named=None, profile=profile), "1")
+        assert [each.label for each in at_rest(seen, compare(seen, None))] == beside
+
+
+def test_an_idle_rank_to_which_work_came_meanwhile_is_no_longer_asked() -> None:
+    for named, left in ((True, ["2"]), (False, [])):
+        before = _ranks(1, 1, 1, 1, named=named)
+        others = before.engines[1:]
+        # One has moved, one works by now, and of one nothing is known.
+        after = _at_work(_ranks(2, 2, 1, 1, named=named), "3")
+        assert [each.label for each in left_of(others, before, reading(after))] == left
+        assert left_of(others, before, reading(before)) == others
+
+
+def test_of_suspected_ranks_each_is_asked_until_one_does_not_answer() -> None:
+    before = _ranks(1, 1, running=2)
+    assert left_of(before.engines[1:], before, reading(before)) == before.engines[1:]
+
+
+def _at_work(seen: EngineReading, label: str) -> EngineReading:
+    states = (
+        each.model_copy(update={"running": 2}) if each.label == label else each
+        for each in seen.engines
     )
-    assert at_rest(one_works, compare(one_works, None)) == ()
+    return seen.model_copy(update={"engines": tuple(states)})
 
 
-def _ranks(*moved: float, running: float = 0) -> EngineReading:
+def _ranks(
+    *moved: float, running: float = 0, named: bool | None = False, profile: str = "sglang"
+) -> EngineReading:
     states = tuple(
         EngineState(label=str(at), running=running, witnesses={"step_tokens": each})
         for at, each in enumerate(moved)
     )
-    return EngineReading(profile="sglang", engines=states)
+    return EngineReading(profile=profile, engines=states, named=named)
 
 
 def _unanswered(*moved: float) -> Came:

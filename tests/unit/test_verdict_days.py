@@ -67,6 +67,17 @@ def test_what_steady_does_not_see_stays_in_the_table() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_an_idle_rank_that_froze_beside_one_that_works_is_found_and_the_other_never_asked(
+    kind: str,
+) -> None:
+    group = "one rank frozen while idle, the other at work"
+    (day,) = [day for day in scenarios() if (day.group, day.build.kind) == (group, kind)]
+    truth = live(day, STEADY)
+    assert (truth.missed, truth.false_restarts, truth.true_restarts) == (0, 0, 1)
+    assert (truth.to_busy, truth.despite_progress) == (0, 0)
+
+
 def test_the_chat_check_restarts_all_eight_healthy_servers_of_the_batch_job() -> None:
     days = [day for day in scenarios() if day.group == BAIT]
     assert len(days) == 8

@@ -557,6 +557,14 @@ ONE_TABLE: Table = {
         ),
         "fleet.toml: servers.gpu-1.source.metrics_url: is not read through a socket — leave one of both out",
     ),
+    "ranks by name of an engine that has none": (
+        GOOD.replace(REDIS, 'kind = "tgi", url = "http://rack-1:8000", named_ranks = true'),
+        "fleet.toml: servers.gpu-1.source.named_ranks: no request to tgi can name a rank — leave it out",
+    ),
+    "ranks by name, and a request that names none": (
+        vllm("http://rack-1:8000", ', named_ranks = true, request = "embedding"'),
+        """fleet.toml: servers.gpu-1.source.named_ranks: this request can't name a rank — set request to "completion" or "chat", or leave it out""",
+    ),
     "a request with a deadline that no engine keeps": (
         vllm("http://rack-1:8000", ', deadline = "99ms"'),
         "fleet.toml: servers.gpu-1.source.deadline: 99ms is out of range — choose from 100ms to 10m",
