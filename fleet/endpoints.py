@@ -111,14 +111,17 @@ class Backend(BaseModel):
 class Candidate(BaseModel):
     """What may replace the backends one day. It is sent a sample, and its answers thrown away.
 
-    ``sample`` is in percent. ``buffer`` bounds what one mirrored request may lag behind production;
-    ``answer_limit`` and ``timeout`` bound its answer.
+    ``sample`` is in percent. ``model`` is put in place of the model that a request names.
+    ``buffer`` bounds what one mirrored request may lag behind production; ``answer_limit`` and
+    ``timeout`` bound its answer.
     """
 
     model_config = STRICT
 
     url: BaseUrl
     sample: float = Field(default=0, ge=0, le=100)
+    model: str | None = Field(default=None, min_length=1, max_length=200)
+    ask_usage: bool = True
     token: SecretRef | None = None
     forward_authorization: bool = False
     buffer: Annotated[Size, size_within("256KiB", "1GiB")] = parse_size("1MiB")

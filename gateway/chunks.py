@@ -96,9 +96,33 @@ class Buffer:
             chunk.let_go()
 
     @property
+    def is_last(self) -> bool:
+        """Nothing waits behind what was taken."""
+        return not self._waiting
+
+    @property
     def is_empty(self) -> bool:
         """Nothing waits, and no socket has anything."""
         return self._handed is None and not self._waiting
+
+
+class Own:
+    """What one mirrored request holds of a body for itself, beside the chunks that it shares."""
+
+    __slots__ = ("_budget", "_count")
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._count = 0
+
+    def hold(self, count: int) -> bool:
+        """Hold so many bytes from now on, unless the budget has no room for more."""
+        if count > self._count and not self._budget.take(count - self._count):
+            return False
+        if count < self._count:
+            self._budget.give_back(self._count - count)
+        self._count = count
+        return True
 
 
 def offer(data: bytes, buffers: Iterable[Buffer], budget: Budget) -> tuple[list[Buffer], bool]:

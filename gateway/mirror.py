@@ -11,8 +11,9 @@ from enum import StrEnum
 from functools import lru_cache
 
 from fleet.endpoints import Candidate
-from gateway.chunks import Buffer
+from gateway.chunks import Budget, Buffer
 from gateway.core import Core
+from gateway.editing import COMPLETIONS, Edit, Part, cant_edit
 from gateway.faults import Fault
 from gateway.heads import (
     LONGEST_REMEMBERED,
@@ -21,11 +22,11 @@ from gateway.heads import (
     RequestHead,
     written,
 )
+from gateway.mirror_body import Body, OverBudget
 from gateway.observing import Observer, observe
 from gateway.outbound import Outbound
 from gateway.pairing import Pair
 from gateway.pool import Address, Pool
-from gateway.rewriting import LAST_CHUNK
 from gateway.routing import MIRROR, Route
 from gateway.tally import Who
 
@@ -55,6 +56,10 @@ class Result(StrEnum):
 _COMPLETED = Result.COMPLETED
 
 
+class CantEdit(Exception):
+    """The reason why a body that has to be edited can't be."""
+
+
 @dataclass(eq=False)
 class Target:
     """A candidate, with its own connections; ``secret`` is what it is sent as a bearer token.
@@ -66,6 +71,7 @@ class Target:
     name: str
     spec: Candidate
     core: Core
+    budget: Budget
     marker: bytes
     secret: str | None = None
     in_flight: int = 0
@@ -77,6 +83,8 @@ class Target:
         self.pool = Pool(address, self.core.limits, self.core.sweeper, write_high=0)
         self._remembered = lru_cache(REMEMBERED)(self._written)
         self.timeout = self.spec.timeout.total_seconds()
+        self._edit = Edit.of(self.spec.model, asks=False)
+        self._edit_of_completions = Edit.of(self.spec.model, asks=self.spec.ask_usage)
         self.series = self.core.tally.of(Who(self.endpoint, self.name, MIRROR))
         self.sample_percent(self.spec.sample)
 
@@ -87,21 +95,37 @@ class Target:
     def count(self, result: Result) -> None:
         self.core.tally.results[self.endpoint, self.name, result] += 1
 
-    def head(self, head: RequestHead, prefix: bytes) -> bytes:
+    def edit(self, head: RequestHead) -> Edit | None:
+        """What is to change in the body of such a request.
+
+        Raises:
+            CantEdit: it has to change, and can't be.
+        """
+        edit = self._edit_of_completions if head.path.endswith(COMPLETIONS) else self._edit
+        if edit is None:
+            return None
+        reason = cant_edit(head)
+        if reason is None:
+            return edit
+        if edit.model is None:
+            return None
+        raise CantEdit(reason)
+
+    def head(self, head: RequestHead, prefix: bytes, length: int | None) -> bytes:
         """The head as the candidate gets it; where it repeats, it is not written anew."""
         if head.size > LONGEST_REMEMBERED:
-            return self._written(head, prefix)
-        return self._remembered(head, prefix)
+            return self._written(head, prefix, length)
+        return self._remembered(head, prefix, length)
 
-    def _written(self, head: RequestHead, prefix: bytes) -> bytes:
+    def _written(self, head: RequestHead, prefix: bytes, length: int | None) -> bytes:
         left_out = _COOKIES if self.spec.forward_authorization else _COOKIES | _CREDENTIALS
         fields = written(each for each in head.fields if each[0] not in left_out)
         to = self.pool.address
         own = b"Authorization: Bearer %b\r\n" % self.secret.encode() if self.secret else b""
-        if head.chunked:
+        if length is None:
             own += b"Transfer-Encoding: chunked\r\n"
         else:
-            own += b"Content-Length: %d\r\n" % (head.length or 0)
+            own += b"Content-Length: %d\r\n" % length
         return b"%b %b HTTP/1.1\r\nHost: %b\r\nSteady-Mirror: %b\r\n%b%b\r\n" % (
             head.method,
             to.path + head.target[len(prefix) :],
@@ -118,10 +142,16 @@ class MirroredRequest:
     """
 
     def __init__(
-        self, target: Target, head: RequestHead, route: Route, running: set[object]
+        self,
+        target: Target,
+        head: RequestHead,
+        route: Route,
+        running: set[object],
+        edit: Edit | None = None,
     ) -> None:
         self.buffer = Buffer(target.spec.buffer)
         self.over = False
+        self._body = Body(head, edit, target.budget)
         self._target = target
         self._head = head
         self._route = route
@@ -181,6 +211,7 @@ class MirroredRequest:
         if connection is None:
             return
         if result is _COMPLETED and self._all_sent:
+            self._body.close()
             target.pool.give(connection)
         else:
             self._let_go_with(connection)
@@ -189,9 +220,13 @@ class MirroredRequest:
     def _let_go_with(self, connection: Outbound) -> None:
         """A socket that is being closed holds what it was handed until it is."""
         if connection.lost:
-            self.buffer.let_go()
+            self._closed()
         else:
-            connection.on_closed = self.buffer.let_go
+            connection.on_closed = self._closed
+
+    def _closed(self) -> None:
+        self.buffer.let_go()
+        self._body.close()
 
     # --- the writer --------------------------------------------------------------------------
 
@@ -228,31 +263,45 @@ class MirroredRequest:
     def _write(self, connection: Outbound) -> None:
         transport = connection.transport
         while not connection.blocked and not self.over:
-            data = self.buffer.take()
-            parts = [] if self._head_sent else [self._target.head(self._head, self._route.prefix)]
-            if data is not None:
-                parts += self._framed(data)
-            if not parts:
+            try:
+                parts = self._next()
+            except OverBudget:
+                self.finish(Result.BUDGET_EXCEEDED)
+                return
+            if parts is None:
                 break
-            self._head_sent = True
-            transport.writelines(parts)
+            if parts:
+                transport.writelines(parts)
             if transport.get_write_buffer_size() == 0:
-                self.buffer.let_go()
+                self._let_go()
         if self._request_done and not self._all_sent and self._head_sent and self.buffer.is_empty:
             self._all_sent = True
-            if self._head.chunked:
-                transport.write(LAST_CHUNK)
+            tail = self._body.tail()
+            if tail:
+                transport.writelines(tail)
 
-    def _framed(self, data: bytes) -> list[bytes]:
-        if not self._head.chunked:
-            return [data]
-        return [b"%x\r\n" % len(data), data, b"\r\n"]
+    def _next(self) -> list[Part] | None:
+        """What the socket is to have now; none where there is nothing."""
+        data = self.buffer.take()
+        if self._head_sent:
+            return self._body.part(data) if data is not None else None
+        self._head_sent = True
+        parts: list[Part] = []
+        if data is not None:
+            is_whole = self._request_done and self.buffer.is_last
+            parts = self._body.whole(data) if is_whole else self._body.first(data)
+        head = self._target.head(self._head, self._route.prefix, self._body.length)
+        return [head, *parts]
+
+    def _let_go(self) -> None:
+        self.buffer.let_go()
+        self._body.let_go()
 
     def on_blocked(self) -> None:
         """The socket has what it was handed until it says otherwise."""
 
     def on_ready(self) -> None:
-        self.buffer.let_go()
+        self._let_go()
         if self._connection is not None:
             self._write(self._connection)
 

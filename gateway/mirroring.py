@@ -5,7 +5,7 @@ Production calls ``Fan`` with each chunk that it was sent itself. Nothing here w
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from hashlib import blake2b
 from secrets import token_hex
@@ -15,7 +15,7 @@ from fleet.endpoints import Candidate, Endpoint
 from gateway.chunks import Budget, offer
 from gateway.core import Core, Tee
 from gateway.heads import RequestHead
-from gateway.mirror import MirroredRequest, Result, Target
+from gateway.mirror import CantEdit, MirroredRequest, Result, Target
 from gateway.pair_files import PairFiles
 from gateway.pairing import Kept, Pair, Pairs
 from gateway.routing import Route
@@ -141,6 +141,7 @@ class Mirrors:
             name=candidate,
             spec=spec,
             core=self._core,
+            budget=self.budget,
             marker=b"%b; %b" % (candidate.encode(), self.token),
             secret=secret,
         )
@@ -177,16 +178,29 @@ class Mirrors:
             self._core.tally.unmirrored[route.endpoint, reason] += 1
             return None
         place = self._place(head, route.endpoint)
-        mirrors = [
-            MirroredRequest(each, head, route, self.running)
-            for each in targets
-            if place < each.sample and self._has_place(each)
-        ]
+        mirrors = self._begun([each for each in targets if place < each.sample], head, route)
         if not mirrors:
             return None
         pairs = self.pairs.get(route.endpoint)
         pair = pairs.begin(head.path, [each.name for each in mirrors]) if pairs else None
         return Fan(mirrors, self.budget, pair)
+
+    def _begun(
+        self, targets: Iterable[Target], head: RequestHead, route: Route
+    ) -> list[MirroredRequest]:
+        found: list[MirroredRequest] = []
+        reasons: set[str] = set()
+        for each in targets:
+            try:
+                edit = each.edit(head)
+            except CantEdit as refusal:
+                reasons.add(str(refusal))
+                continue
+            if self._has_place(each):
+                found.append(MirroredRequest(each, head, route, self.running, edit))
+        for reason in sorted(reasons):
+            self._core.tally.unmirrored[route.endpoint, reason] += 1
+        return found
 
     def _place(self, head: RequestHead, endpoint: str) -> float:
         """Where the request's key lies from 0 to 1: below the share of a candidate, it is in."""
