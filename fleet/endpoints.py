@@ -2,15 +2,15 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from fleet.addresses import LONGEST_SOCKET, UNIX, host_and_port
 from fleet.durations import Duration, parse, within
 from fleet.policy import STRICT
-from fleet.refusal import Refusal, refusal
+from fleet.refusal import Refusal, raise_all, refusal
 from fleet.secret_refs import SecretRef, checked_url
 from fleet.sizes import Size, parse_size, size_within
 
@@ -186,11 +186,12 @@ AdminAddress = Annotated[str, AfterValidator(_admin)]
 
 
 class Gateway(BaseModel):
-    """One gateway process: where it listens, and its bounds."""
+    """One gateway: where it listens, and its bounds. Several ``processes`` share them."""
 
     model_config = STRICT
 
     listen: Address = "127.0.0.1:8080"
+    processes: int = Field(default=1, ge=1, le=64, strict=True)
     admin: AdminAddress = "127.0.0.1:9465"
     admin_token: SecretRef | None = None
     admin_urls: tuple[AdminUrl, ...] = Field(default=(), max_length=10)
@@ -211,6 +212,15 @@ class Gateway(BaseModel):
     chunk_timeout: Annotated[Duration, within("100ms", "1d")] = parse("5m")
     backend_keep_alive: Annotated[Duration, within("100ms", "1h")] = parse("4s")
     graceful_shutdown: Annotated[Duration, within("0s", "1h")] = parse("30s")
+
+    @model_validator(mode="after")
+    def _each_has_a_share(self) -> Self:
+        if self.processes > self.max_clients:
+            what = f"{self.processes} processes share {self.max_clients} max_clients"
+            raise_all(
+                "Gateway", [Refusal(("processes",), what, "raise max_clients, or take fewer")]
+            )
+        return self
 
 
 def contradictions(endpoints: Mapping[str, Endpoint], servers: set[str]) -> Iterator[Refusal]:

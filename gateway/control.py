@@ -5,10 +5,7 @@ answered as done is lost. The data path waits for neither.
 """
 
 import threading
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as TookTooLong
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -22,11 +19,7 @@ from fleet.contracts.gateway import (
 )
 from fleet.endpoints import MOST_CANDIDATES, Candidate, Endpoint
 from gateway.kept import Added, Kept, Sample, Weight
-from gateway.mirror import Target
-from gateway.server import Gateway
-
-#: For the event loop to take an order; it takes one within milliseconds, or is stuck.
-_WITHIN = 5.0
+from gateway.plane import At, Loads, Plane
 
 Keep = Callable[[Kept], None]
 
@@ -39,13 +32,11 @@ class Conflict(Exception):
     """What is there already forbids it. The text is for whoever asked."""
 
 
-class NotTaken(Exception):
-    """The event loop did not take the order in time. It is kept, and in force when it does."""
+class Granted(NamedTuple):
+    """``waiting`` says in words what serves nothing at the moment, and begins with the order."""
 
-
-class _Backend(NamedTuple):
-    endpoint: str
-    name: str
+    lease: Lease
+    waiting: list[str]
 
 
 class Control:
@@ -54,20 +45,17 @@ class Control:
     """
 
     def __init__(
-        self, gateway: Gateway, endpoints: Mapping[str, Endpoint], kept: Kept, keep: Keep
+        self, endpoints: Mapping[str, Endpoint], kept: Kept, keep: Keep, plane: Plane
     ) -> None:
-        self._core, self._mirrors = gateway.core, gateway.mirrors
         self._endpoints = endpoints
-        self._kept, self._keep = kept, keep
+        names = (name for each in endpoints.values() for name in each.backends)
+        self._backends = dict.fromkeys(names)
+        self._kept, self._keep, self._plane = kept, keep, plane
         self._lock = threading.Lock()
-
-    def begin(self) -> None:
-        """Put in force what was kept; called on the event loop."""
-        self._apply(self._kept)
 
     # --- orders ----------------------------------------------------------------------------------
 
-    def drain(self, backend: str, lease: str, terms: LeaseTerms) -> Lease:
+    def drain(self, backend: str, lease: str, terms: LeaseTerms) -> Granted:
         """Send nothing more to a backend until the lease runs out or is released.
 
         Raises:
@@ -81,19 +69,18 @@ class Control:
             why=terms.why,
             last_resort=terms.last_resort,
         )
-        self._order(lambda kept: kept.leased(backend, granted))
-        return granted
+        return Granted(granted, self._order(lambda kept: kept.leased(backend, granted)))
 
-    def undrain(self, backend: str, lease: str | None = None) -> None:
+    def undrain(self, backend: str, lease: str | None = None) -> list[str]:
         """Release a lease, or all; one that is not there is no fault.
 
         Raises:
             Unknown, OSError, NotTaken
         """
         self._backend(backend)
-        self._order(lambda kept: kept.released(backend, lease))
+        return self._order(lambda kept: kept.released(backend, lease))
 
-    def sample(self, endpoint: str, candidate: str, percent: float) -> None:
+    def sample(self, endpoint: str, candidate: str, percent: float) -> list[str]:
         """Send a candidate another share of the requests.
 
         Raises:
@@ -111,9 +98,9 @@ class Control:
                 )
             )
 
-        self._order(change)
+        return self._order(change)
 
-    def weigh(self, endpoint: str, backend: str, weight: float) -> None:
+    def weigh(self, endpoint: str, backend: str, weight: float) -> list[str]:
         """Give a backend another weight.
 
         Raises:
@@ -123,9 +110,9 @@ class Control:
         if spec is None:
             raise Unknown(f"the endpoint {endpoint} has no backend {backend}")
         order = Weight(endpoint=endpoint, backend=backend, weight=weight, instead_of=spec.weight)
-        self._order(lambda kept: kept.weighed(order))
+        return self._order(lambda kept: kept.weighed(order))
 
-    def add(self, endpoint: str, candidate: str, spec: Candidate) -> None:
+    def add(self, endpoint: str, candidate: str, spec: Candidate) -> list[str]:
         """Mirror to a candidate that the fleet file does not have; or change one that was added.
 
         Raises:
@@ -145,9 +132,9 @@ class Control:
                 raise Conflict(f"{endpoint} has {MOST_CANDIDATES} candidates already: remove one")
             return changed
 
-        self._order(change)
+        return self._order(change)
 
-    def remove(self, endpoint: str, candidate: str) -> None:
+    def remove(self, endpoint: str, candidate: str) -> list[str]:
         """Take away a candidate that was added; one that is not there is no fault.
 
         Raises:
@@ -155,7 +142,7 @@ class Control:
         """
         if candidate in self._endpoint(endpoint).candidates:
             raise Conflict(f"{candidate} is in the fleet file: set its sample to 0")
-        self._order(lambda kept: kept.removed(endpoint, candidate))
+        return self._order(lambda kept: kept.removed(endpoint, candidate))
 
     def _owner(self, kept: Kept, candidate: str) -> str | None:
         """The endpoint that has a candidate: it has a URL of its own, so there is one."""
@@ -170,9 +157,10 @@ class Control:
     def state(self) -> GatewayState:
         with self._lock:
             kept = self._kept.at(_now())
+        loads = self._plane.loads()
         return GatewayState(
-            backends={name: self._shown(kept, name) for name in self._core.router.backends},
-            endpoints={name: self._endpoint_state(name) for name in self._endpoints},
+            backends={name: _shown(kept, name, loads) for name in self._backends},
+            endpoints={name: self._endpoint_state(kept, name, loads) for name in self._endpoints},
         )
 
     def backend(self, name: str) -> BackendState:
@@ -183,31 +171,28 @@ class Control:
         """
         self._backend(name)
         with self._lock:
-            return self._shown(self._kept.at(_now()), name)
+            kept = self._kept.at(_now())
+        return _shown(kept, name, self._plane.loads())
 
-    def _shown(self, kept: Kept, name: str) -> BackendState:
-        return BackendState(
-            in_flight=self._core.router.backends[name].in_flight,
-            drained_until=kept.drained_until(name),
-            leases=list(kept.leases.get(name, {}).values()),
-        )
-
-    def _endpoint_state(self, name: str) -> EndpointState:
+    def _endpoint_state(self, kept: Kept, name: str, loads: Loads) -> EndpointState:
+        endpoint = self._endpoints[name]
+        added = {each.candidate: each.spec for each in kept.candidates if each.endpoint == name}
         candidates = {
-            each.name: CandidateState(
-                url=each.spec.url, sample=each.percent, in_flight=each.in_flight
+            candidate: CandidateState(
+                url=spec.url,
+                sample=kept.percent(name, candidate, spec),
+                in_flight=loads.candidates[At(name, candidate)],
             )
-            for each in self._mirrors.targets[name]
+            for candidate, spec in {**endpoint.candidates, **added}.items()
         }
-        route = self._core.router.public(name)
-        path = self._endpoints[name].path
-        return EndpointState(path=path, weights=route.weights, candidates=candidates)
+        weights = kept.weights_of(name, endpoint)
+        return EndpointState(path=endpoint.path, weights=weights, candidates=candidates)
 
     # --- how it is done --------------------------------------------------------------------------
 
     def _backend(self, name: str) -> None:
-        if name not in self._core.router.backends:
-            known = ", ".join(sorted(self._core.router.backends)[:8])
+        if name not in self._backends:
+            known = ", ".join(sorted(self._backends)[:8])
             raise Unknown(f"there is no backend {name}; there are {known}")
 
     def _endpoint(self, name: str) -> Endpoint:
@@ -216,74 +201,20 @@ class Control:
             raise Unknown(f"there is no endpoint {name}; there are {known}")
         return self._endpoints[name]
 
-    def _order(self, change: Callable[[Kept], Kept]) -> None:
+    def _order(self, change: Callable[[Kept], Kept]) -> list[str]:
         with self._lock:
             changed = change(self._kept.at(_now()))
             self._keep(changed)
             self._kept = changed
-            self._on_loop(lambda: self._apply(changed))
+            return self._plane.apply(changed)
 
-    def _on_loop(self, act: Callable[[], None]) -> None:
-        done: Future[None] = Future()
 
-        def turn() -> None:
-            try:
-                act()
-            except Exception as fault:  # noqa: BLE001 - told to whoever gave the order
-                done.set_exception(fault)
-            else:
-                done.set_result(None)
-
-        try:
-            self._core.loop.call_soon_threadsafe(turn)
-            done.result(_WITHIN)
-        except (TookTooLong, RuntimeError) as problem:
-            raise NotTaken("the gateway's event loop did not take the order in time") from problem
-
-    def _apply(self, kept: Kept) -> None:
-        """Put all of it in force: it is little, and so no order is ever half there."""
-        router, wall, now = self._core.router, _now(), time.monotonic()
-        for name in router.backends:
-            until, closed = kept.drained_until(name), kept.closed_until(name)
-            if until is None:
-                router.undrain(name)
-                continue
-            router.drain(
-                name,
-                now + (until - wall).total_seconds(),
-                now + (closed - wall).total_seconds() if closed is not None else 0.0,
-            )
-        self._apply_candidates(kept)
-        samples = {(each.endpoint, each.candidate): each.percent for each in kept.samples}
-        for target in self._targets():
-            key = (target.endpoint, target.name)
-            target.sample_percent(samples.get(key, target.spec.sample))
-        weights = {_Backend(each.endpoint, each.backend): each.weight for each in kept.weights}
-        for name, endpoint in self._endpoints.items():
-            router.public(name).weigh(
-                {
-                    server: weights.get(_Backend(name, server), spec.weight)
-                    for server, spec in endpoint.backends.items()
-                }
-            )
-
-    def _apply_candidates(self, kept: Kept) -> None:
-        wanted = {(each.endpoint, each.candidate): each.spec for each in kept.candidates}
-        for target in self._targets():
-            at = (target.endpoint, target.name)
-            if target.name in self._endpoints[target.endpoint].candidates:
-                continue
-            if wanted.get(at) == target.spec:
-                del wanted[at]
-                continue
-            self._mirrors.remove(*at)
-            self._core.router.remove_candidate(target.name)
-        for (endpoint, candidate), spec in wanted.items():
-            self._mirrors.add(endpoint, candidate, spec)
-            self._core.router.add_candidate(endpoint, candidate, spec.url)
-
-    def _targets(self) -> list[Target]:
-        return [each for targets in self._mirrors.targets.values() for each in targets]
+def _shown(kept: Kept, backend: str, loads: Loads) -> BackendState:
+    return BackendState(
+        in_flight=loads.backends[backend],
+        drained_until=kept.drained_until(backend),
+        leases=list(kept.leases.get(backend, {}).values()),
+    )
 
 
 def _now() -> datetime:

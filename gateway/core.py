@@ -30,7 +30,7 @@ class Mirroring(Protocol):
         """The mirrors of a request, decided by its head; none where it has none."""
 
     def is_loop(self, head: RequestHead) -> bool:
-        """Whether it is a mirrored request of this process."""
+        """Whether it is a mirrored request of this gateway."""
 
 
 @dataclass

@@ -174,6 +174,20 @@ class Kept(BaseModel):
         own = (weight,) if weight.weight != weight.instead_of else ()
         return self.model_copy(update={"weights": rest + own})
 
+    def percent(self, endpoint: str, candidate: str, spec: Candidate) -> float:
+        """What a candidate is sent: what was set, else what its own keys say."""
+        set_to = (
+            each.percent
+            for each in self.samples
+            if (each.endpoint, each.candidate) == (endpoint, candidate)
+        )
+        return next(set_to, spec.sample)
+
+    def weights_of(self, name: str, endpoint: Endpoint) -> dict[str, float]:
+        """The weights of an endpoint's backends: what was set, else what the fleet file says."""
+        set_to = {each.backend: each.weight for each in self.weights if each.endpoint == name}
+        return {each: set_to.get(each, spec.weight) for each, spec in endpoint.backends.items()}
+
     def drained_until(self, backend: str) -> datetime | None:
         """The end of the last of its leases."""
         return max((each.until for each in self._held(backend)), default=None)

@@ -1,10 +1,25 @@
 """The bounds of a gateway: bytes, counts, and seconds."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleet.endpoints import Gateway
 
 _KIB = 1024
+
+
+class Share(NamedTuple):
+    """The part of one of several processes, counted from 0, that serve one port together."""
+
+    place: int = 0
+    of: int = 1
+
+    def part(self, total: int) -> int:
+        """The parts of all processes together are ``total``, and none has over one more."""
+        return total // self.of + (self.place < total % self.of)
+
+
+WHOLE = Share()
 
 
 @dataclass(frozen=True)
@@ -26,6 +41,7 @@ class Limits:
     finish_within: float
     mirror_budget: int
     paired_budget: int
+    share: Share = WHOLE
     #: What a client may send ahead, behind a request that is not yet answered.
     pipelined: int = 64 * _KIB
     #: How long a client may take to read an answer that closes its connection.
@@ -35,9 +51,10 @@ class Limits:
     idle_connections: int = 256
 
 
-def limits(settings: Gateway) -> Limits:
+def limits(settings: Gateway, share: Share = WHOLE) -> Limits:
+    """The bounds of one process: what bounds all of them together it has its share of."""
     return Limits(
-        clients=settings.max_clients,
+        clients=share.part(settings.max_clients),
         head=settings.max_head,
         body=settings.max_body,
         replay=settings.replay,
@@ -50,6 +67,7 @@ def limits(settings: Gateway) -> Limits:
         answer_idle=settings.chunk_timeout.total_seconds(),
         backend_idle=settings.backend_keep_alive.total_seconds(),
         finish_within=settings.graceful_shutdown.total_seconds(),
-        mirror_budget=settings.mirror_budget,
-        paired_budget=settings.paired_budget,
+        mirror_budget=share.part(settings.mirror_budget),
+        paired_budget=share.part(settings.paired_budget),
+        share=share,
     )

@@ -24,6 +24,14 @@ from gateway.mirroring import Mirrors
 from gateway.routing import PRODUCTION
 
 
+def restarts(count: int) -> CounterMetricFamily:
+    return CounterMetricFamily(
+        "steady_gateway_process_restarts",
+        "Processes that were started anew, because one had ended.",
+        value=count,
+    )
+
+
 class Metrics(Collector):
     """Read from any thread: all that is read are numbers that only grow, or are replaced."""
 
@@ -33,6 +41,9 @@ class Metrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
+
+    def families(self) -> list[Metric]:
+        return list(self._registry.collect())
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """The page and its content type, as the ``Accept`` header wants it."""
@@ -46,6 +57,8 @@ class Metrics(Collector):
         yield from self._present()
         yield from self._counters()
         yield from self._of_mirrors()
+        yield GaugeMetricFamily("steady_gateway_processes", "Processes that serve now.", 1)
+        yield restarts(0)
 
     def _requests(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(

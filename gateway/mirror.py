@@ -85,6 +85,7 @@ class Target:
         self.timeout = self.spec.timeout.total_seconds()
         self._edit = Edit.of(self.spec.model, asks=False)
         self._edit_of_completions = Edit.of(self.spec.model, asks=self.spec.ask_usage)
+        self.most = self.core.limits.share.part(self.spec.max_in_flight)
         self.series = self.core.tally.of(Who(self.endpoint, self.name, MIRROR))
         self.sample_percent(self.spec.sample)
 

@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from hashlib import blake2b
-from secrets import token_hex
 from typing import ParamSpec, TypeVar
 
 from fleet.endpoints import Candidate, Endpoint
@@ -103,21 +102,31 @@ class Fan:
 
 
 class Mirrors:
-    """All candidates of a gateway. ``secrets`` are by endpoint and candidate."""
+    """All candidates of a gateway. ``secrets`` are by endpoint and candidate. By the ``token`` a
+    mirrored request is known that comes back.
+    """
 
     def __init__(
         self,
         core: Core,
         endpoints: Mapping[str, Endpoint],
         secrets: Mapping[tuple[str, str], str],
+        token: str,
     ) -> None:
         self.budget = Budget(core.limits.mirror_budget)
         self.running: set[object] = set()
-        self.token = token_hex(8).encode()
+        self.token = token.encode()
         self.paired = Budget(core.limits.paired_budget)
         self.files = PairFiles(core.loop)
         self.pairs = {
-            name: Pairs(name, spec, endpoint.sample_by, self.paired, self.files.put)
+            name: Pairs(
+                name,
+                spec,
+                self.paired,
+                self.files.put,
+                sample_by=endpoint.sample_by,
+                processes=core.limits.share.of,
+            )
             for name, endpoint in endpoints.items()
             if (spec := endpoint.paired_samples) is not None
         }
@@ -164,7 +173,7 @@ class Mirrors:
         return "request" if header is None else f"header:{header.decode()}"
 
     def is_loop(self, head: RequestHead) -> bool:
-        """Whether a mirrored request of this process came back to it."""
+        """Whether a mirrored request of this gateway came back to it."""
         return head.marked is not None and self.token in head.marked
 
     @_contained
@@ -215,7 +224,7 @@ class Mirrors:
     def _has_place(self, target: Target) -> bool:
         if target.resting_until > self._core.sweeper.now:
             target.count(Result.CANDIDATE_NOT_READY)
-        elif target.in_flight >= target.spec.max_in_flight:
+        elif target.in_flight >= target.most:
             target.count(Result.CONCURRENCY_LIMITED)
         else:
             return True

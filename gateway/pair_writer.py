@@ -4,15 +4,18 @@ Each is a line of JSON, with the sizes of the bodies, and then the bodies. It an
 line that says what became of it.
 """
 
+import fcntl
 import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from fleet.paired_samples import Answer, NotKept, PairedSample, Place, line
+
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_TRIES = 10
 
 
 def send(to: IO[bytes], place: Place, sample: PairedSample) -> None:
@@ -88,12 +91,28 @@ def append(path: Path, data: bytes, limit: int) -> None:
     Raises:
         OSError: it can't be written.
     """
-    with suppress(FileNotFoundError):
-        if path.stat().st_size + len(data) > limit // 2:
-            path.replace(path.with_name(path.name + ".1"))
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags, 0o600), "ab") as file:
-        file.write(data)
+    for _ in range(_TRIES):
+        file = os.fdopen(os.open(path, _APPEND, 0o600), "ab")
+        with file:
+            # Several processes of a gateway write to one file; the lock ends with the file.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_still(path, file):
+                continue
+            size = os.fstat(file.fileno()).st_size
+            if size and size + len(data) > limit // 2:
+                path.replace(path.with_name(path.name + ".1"))
+                continue
+            file.write(data)
+            return
+    raise OSError("the file is moved away again and again")
+
+
+def _is_still(path: Path, file: IO[bytes]) -> bool:
+    """Whether the file is the one at the path: another process may have moved it away."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def main() -> None:

@@ -63,11 +63,18 @@ Put = Callable[["Pairs", PairedSample, int], bool]
 
 class Pairs:
     """The paired samples of one endpoint. ``put`` hands one to the thread that writes, and says
-    whether there was room for it.
+    whether there was room for it. So many ``processes`` keep ``a_day`` of them together.
     """
 
-    def __init__(
-        self, endpoint: str, spec: PairedSamples, sample_by: str, budget: Budget, put: Put
+    def __init__(  # noqa: PLR0913 - what an endpoint says, and what all share
+        self,
+        endpoint: str,
+        spec: PairedSamples,
+        budget: Budget,
+        put: Put,
+        *,
+        sample_by: str = "request",
+        processes: int = 1,
     ) -> None:
         self.endpoint = endpoint
         self.longest = spec.longest
@@ -76,7 +83,7 @@ class Pairs:
         self.budget = budget
         self.results: Counter[Kept] = Counter()
         self.put = put
-        self._every = _DAY / spec.a_day
+        self._every = _DAY * processes / spec.a_day
         # Not at once: a gateway that is restarted often would keep more than so many a day.
         self.due = time.monotonic() + random.random() * self._every  # noqa: S311 - no secret
 

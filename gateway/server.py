@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from secrets import token_hex
 
 from fleet.endpoints import Endpoint
 from gateway.core import Core
@@ -17,10 +18,16 @@ from gateway.tally import Tally
 _ABORT_WITHIN = 5.0
 
 
+def new_marker() -> str:
+    """By which a gateway knows what it mirrored itself."""
+    return token_hex(8)
+
+
 class Gateway:
     """Serves the endpoints from ``start`` to ``stop``; one for each event loop.
 
-    ``secrets`` are the tokens of candidates, by endpoint and candidate.
+    ``secrets`` are the tokens of candidates, by endpoint and candidate; ``marker`` is in all that
+    is mirrored, the same in every process that serves one port.
     """
 
     def __init__(
@@ -28,6 +35,7 @@ class Gateway:
         endpoints: Mapping[str, Endpoint],
         limits: Limits,
         secrets: Mapping[tuple[str, str], str] | None = None,
+        marker: str | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         sweeper = Sweeper(loop)
@@ -39,18 +47,20 @@ class Gateway:
             tally=Tally(),
             costs=Costs(endpoints, sweeper.now),
         )
-        self.mirrors = Mirrors(self.core, endpoints, secrets or {})
+        self.mirrors = Mirrors(self.core, endpoints, secrets or {}, marker or new_marker())
         self.core.mirroring = self.mirrors
         self._servers: list[asyncio.Server] = []
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and give the port.
+    async def start(self, host: str, port: int, *, beside_others: bool = False) -> int:
+        """Listen, and give the port; ``beside_others`` of the same user, who share its connections.
 
         Raises:
             OSError: the address can't be listened on.
         """
         core = self.core
-        server = await core.loop.create_server(lambda: Inbound(core), host, port, backlog=1024)
+        server = await core.loop.create_server(
+            lambda: Inbound(core), host, port, backlog=1024, reuse_port=beside_others or None
+        )
         core.sweeper.start()
         self._servers.append(server)
         found: int = server.sockets[0].getsockname()[1]

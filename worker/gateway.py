@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,20 +14,23 @@ import uvloop
 from activities.secrets import SecretError, resolve
 from fleet.addresses import host_and_port
 from fleet.config import Fleet
-from gateway.control import Control
+from gateway.control import Control, Keep
 from gateway.core import Core
 from gateway.kept import Kept
 from gateway.limits import limits
 from gateway.metrics import Metrics
+from gateway.plane import Local
 from gateway.server import Gateway
 from worker.errors import SettingError, SetupError
 from worker.gateway_api import Api
+from worker.gateway_group import Group
+from worker.gateway_port import reserved
 from worker.gateway_state import StateFile, state_file
 from worker.listener import Pages, listening
 from worker.loading import load
 from worker.logs import set_up_logging
 from worker.settings import Settings
-from worker.stopping import stop_event
+from worker.stopping import stop_event, unless
 from worker.vitals import Health
 
 _log = structlog.get_logger(__name__)
@@ -52,11 +55,11 @@ def run_gateway(path: Path, settings: Settings) -> int:
     _check_folders(fleet)
     token = _admin_token(fleet)
     set_up_logging(settings)
-    with (
-        _state(settings, token) as state,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        return runner.run(_serve(fleet, secrets, token, state))
+    with _state(settings, token) as state:
+        if fleet.gateway.processes > 1:
+            return asyncio.run(_together(fleet, secrets, token, state))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_alone(fleet, secrets, token, state))
 
 
 @contextmanager
@@ -69,33 +72,34 @@ def _state(settings: Settings, token: str | None) -> Iterator[StateFile | None]:
         yield file
 
 
-def _controlled(fleet: Fleet, gateway: Gateway, state: StateFile | None) -> Control:
-    """What was set before is in force before the first request."""
+def _restored(fleet: Fleet, state: StateFile | None) -> tuple[Kept, Keep]:
+    """What was set before, and where to keep what is set."""
     if state is None:
-        return Control(gateway, fleet.endpoints, Kept(), lambda _: None)
+        return Kept(), lambda _: None
     kept, gone = state.read().fitting(fleet.endpoints)
     for each in gone:
         _log.warning("what was set no longer fits the fleet file, and is dropped", what=each)
-    control = Control(gateway, fleet.endpoints, kept.at(datetime.now(UTC)), state.write)
-    control.begin()
-    return control
+    return kept.at(datetime.now(UTC)), state.write
 
 
-async def _serve(
+async def _alone(
     fleet: Fleet,
     secrets: Mapping[tuple[str, str], str],
     token: str | None,
     state: StateFile | None,
 ) -> int:
+    """The whole gateway in this process."""
     gateway = Gateway(fleet.endpoints, limits(fleet.gateway), secrets)
-    api = Api(_controlled(fleet, gateway, state), token)
+    plane = Local(gateway, fleet.endpoints)
+    kept, keep = _restored(fleet, state)
+    # What was set before is in force before the first request.
+    plane.put_in_force(kept)
+    api = Api(Control(fleet.endpoints, kept, keep, plane), token)
     with stop_event() as told_to_stop:
         try:
             await gateway.start(*host_and_port(fleet.gateway.listen))
         except OSError as problem:
-            why = (problem.strerror or str(problem)).lower()
-            where = f"gateway.listen = {fleet.gateway.listen}"
-            raise SetupError(f"can't listen at {where} ({why})") from None
+            raise _not_there(fleet, problem) from None
         metrics = Metrics(gateway.core, gateway.mirrors).render
         pages = Pages(lambda: _health(gateway.core), metrics, api.answer)
         with listening(fleet.gateway.admin, pages, see="gateway.admin"):
@@ -105,6 +109,47 @@ async def _serve(
             await gateway.stop()
     _log.info("stopped")
     return 0
+
+
+async def _together(
+    fleet: Fleet,
+    secrets: Mapping[tuple[str, str], str],
+    token: str | None,
+    state: StateFile | None,
+) -> int:
+    """The first of several processes: it serves nothing itself, and speaks for all."""
+    settings = fleet.gateway
+    host, wanted = host_and_port(settings.listen)
+    kept, keep = _restored(fleet, state)
+    with stop_event() as told_to_stop, ExitStack() as held:
+        try:
+            port = held.enter_context(reserved(host, wanted))
+        except OSError as problem:
+            raise _not_there(fleet, problem) from None
+        group = Group(fleet, secrets, (host, port), kept)
+        api = Api(Control(fleet.endpoints, kept, keep, group), token)
+        try:
+            await unless(told_to_stop, group.start())
+            pages = Pages(group.health, group.page, api.answer)
+            held.enter_context(listening(settings.admin, pages, see="gateway.admin"))
+            if not told_to_stop.is_set():
+                _log.info(
+                    "serving",
+                    listen=settings.listen,
+                    admin=settings.admin,
+                    processes=[each.pid for each in group.members],
+                )
+                await unless(told_to_stop, group.given_up())
+                _log.info("stopping")
+        finally:
+            await group.stop()
+    _log.info("stopped")
+    return 0
+
+
+def _not_there(fleet: Fleet, problem: OSError) -> SetupError:
+    why = (problem.strerror or str(problem)).lower()
+    return SetupError(f"can't listen at gateway.listen = {fleet.gateway.listen} ({why})")
 
 
 def _secrets(fleet: Fleet) -> dict[tuple[str, str], str]:

@@ -13,8 +13,9 @@ from pydantic import BaseModel, ValidationError
 
 from fleet.contracts.gateway import LEASE_ID, BackendChange, CandidateChange, LeaseTerms
 from fleet.endpoints import NAME, Candidate
-from gateway.control import Conflict, Control, NotTaken, Unknown
+from gateway.control import Conflict, Control, Unknown
 from gateway.kept import TooManyLeases
+from gateway.plane import NotTaken
 from worker.listener import Request
 
 _log = structlog.get_logger(__name__)
@@ -130,20 +131,20 @@ class Api:
         if not re.fullmatch(LEASE_ID, lease):
             message = "the ID of a lease is of letters, digits and @ . _ : -, 200 at most"
             raise _Refused(HTTPStatus.BAD_REQUEST, "bad_request", message)
-        granted = self._control.drain(backend, lease, _read(LeaseTerms, request))
-        return HTTPStatus.OK, granted.model_dump(mode="json")
+        granted, waiting = self._control.drain(backend, lease, _read(LeaseTerms, request))
+        return _done(granted.model_dump(mode="json"), waiting)
 
     def _undrain(self, _: Request, backend: str, lease: str | None = None) -> Reply:
-        self._control.undrain(backend, lease)
-        return self._backend(_, backend)
+        waiting = self._control.undrain(backend, lease)
+        return _done(self._control.backend(backend).model_dump(mode="json"), waiting)
 
     def _weigh(self, request: Request, endpoint: str, backend: str) -> Reply:
-        self._control.weigh(endpoint, backend, _read(BackendChange, request).weight)
-        return self._endpoint(endpoint)
+        weight = _read(BackendChange, request).weight
+        return self._endpoint(endpoint, self._control.weigh(endpoint, backend, weight))
 
     def _sample(self, request: Request, endpoint: str, candidate: str) -> Reply:
-        self._control.sample(endpoint, candidate, _read(CandidateChange, request).sample)
-        return self._endpoint(endpoint)
+        percent = _read(CandidateChange, request).sample
+        return self._endpoint(endpoint, self._control.sample(endpoint, candidate, percent))
 
     def _add(self, request: Request, endpoint: str, candidate: str) -> Reply:
         if not re.fullmatch(NAME, candidate):
@@ -153,15 +154,18 @@ class Api:
         if spec.token is not None:
             message = "token: only a candidate of the fleet file has one"
             raise _Refused(HTTPStatus.BAD_REQUEST, "bad_request", message)
-        self._control.add(endpoint, candidate, spec)
-        return self._endpoint(endpoint)
+        return self._endpoint(endpoint, self._control.add(endpoint, candidate, spec))
 
     def _remove(self, _: Request, endpoint: str, candidate: str) -> Reply:
-        self._control.remove(endpoint, candidate)
-        return self._endpoint(endpoint)
+        return self._endpoint(endpoint, self._control.remove(endpoint, candidate))
 
-    def _endpoint(self, name: str) -> Reply:
-        return HTTPStatus.OK, self._control.state().endpoints[name].model_dump(mode="json")
+    def _endpoint(self, name: str, waiting: list[str]) -> Reply:
+        return _done(self._control.state().endpoints[name].model_dump(mode="json"), waiting)
+
+
+def _done(said: dict[str, Any], waiting: list[str]) -> Reply:
+    """``waiting`` stands there only where something is: what begins with the order later."""
+    return HTTPStatus.OK, {**said, "waiting": waiting} if waiting else said
 
 
 def _path(template: str) -> re.Pattern[str]:

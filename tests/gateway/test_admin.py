@@ -363,7 +363,7 @@ async def test_an_order_that_cant_be_kept_is_not_in_force() -> None:
 async def test_a_gateway_whose_event_loop_stands_still_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.control._WITHIN", 0.1)
+    monkeypatch.setattr("gateway.plane._WITHIN", 0.1)
     async with serving("http://127.0.0.1:1") as gateway, administered(gateway) as admin:
         url = str(admin.base_url.join(LEASE))
         headers = {"Authorization": f"Bearer {TOKEN}"}

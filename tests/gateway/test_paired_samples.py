@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -293,3 +294,24 @@ def test_a_file_and_the_one_before_it_stay_within_the_limit(tmp_path: Path) -> N
     kept = (tmp_path / "pairs.jsonl.1").read_bytes() + path.read_bytes()
     assert int(kept.splitlines()[-1]) == 99
     assert len(kept.splitlines()) >= 10
+
+
+def test_several_processes_write_to_one_file_and_lose_no_line_when_it_is_moved(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "pairs.jsonl"
+    rows = [[f"{writer}-{number:090}\n".encode() for number in range(60)] for writer in range(4)]
+    limit = 2 * sum(len(row) for own in rows for row in own) * 2 // 3
+
+    def write(own: list[bytes]) -> None:
+        for row in own:
+            append(path, row, limit)
+
+    threads = [threading.Thread(target=write, args=(own,)) for own in rows]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    moved = path.with_name("pairs.jsonl.1")
+    written = path.read_bytes().splitlines(True) + moved.read_bytes().splitlines(True)
+    assert sorted(written) == sorted(row for own in rows for row in own)

@@ -17,6 +17,7 @@ from gateway.faults import Fault
 from gateway.kept import Kept
 from gateway.limits import limits
 from gateway.metrics import Metrics
+from gateway.plane import Local
 from gateway.server import Gateway
 from worker.gateway_api import Api
 from worker.listener import Pages, listening
@@ -99,8 +100,10 @@ async def administered(
     address: str = "127.0.0.1:0",
 ) -> AsyncIterator[httpx.AsyncClient]:
     """The admin side of a gateway of this process; the client has the token."""
-    control = Control(serving.gateway, serving.endpoints, kept or Kept(), keep)
-    control.begin()
+    plane = Local(serving.gateway, serving.endpoints)
+    begin_with = kept or Kept()
+    plane.put_in_force(begin_with)
+    control = Control(serving.endpoints, begin_with, keep, plane)
     pages = Pages(
         lambda: Health([], {}),
         Metrics(serving.core, serving.gateway.mirrors).render,

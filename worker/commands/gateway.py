@@ -8,6 +8,9 @@ import typer
 from worker.commands.options import AsJson, For, ServerName, Why
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from worker.gateway_orders import Answered, GatewayOrders
 
 app = typer.Typer(
@@ -78,7 +81,7 @@ def drain(
     answered = _orders(context).drain(name, whoami(), lasting, why)
     _show(answered, as_json=as_json)
     if not as_json:
-        _say([f"{each.name}: {name} is drained until {each.said['until']}" for each in answered])
+        _done(answered, lambda said: f"{name} is drained until {said['until']}")
 
 
 @app.command()
@@ -99,7 +102,7 @@ def undrain(
     answered = _orders(context).undrain(name, everybody=everybody)
     _show(answered, as_json=as_json)
     if not as_json:
-        _say([f"{each.name}: {name} {drained(each.said)}" for each in answered])
+        _done(answered, lambda said: f"{name} {drained(said)}")
 
 
 @app.command()
@@ -116,7 +119,7 @@ def sample(
     answered = _orders(context).sample(candidate, percent)
     _show(answered, as_json=as_json)
     if not as_json:
-        _say([f"{each.name}: {candidate} is sent {percent:g} %" for each in answered])
+        _done(answered, lambda _: f"{candidate} is sent {percent:g} %")
 
 
 @app.command()
@@ -133,7 +136,7 @@ def weight(
     answered = _orders(context).weigh(name, value)
     _show(answered, as_json=as_json)
     if not as_json:
-        _say([f"{each.name}: {name} has the weight {value:g}" for each in answered])
+        _done(answered, lambda _: f"{name} has the weight {value:g}")
 
 
 def _orders(context: typer.Context) -> "GatewayOrders":
@@ -149,6 +152,13 @@ def _show(answered: "list[Answered]", *, as_json: bool) -> None:
 
     if as_json:
         print_json({"gateways": [{"url": each.url, **each.said} for each in answered]})
+
+
+def _done(answered: "list[Answered]", what: "Callable[[dict[str, Any]], str]") -> None:
+    """A line for each gateway, and one for each of its processes that begins with it later."""
+    for each in answered:
+        waiting = each.said.get("waiting", [])
+        _say([f"{each.name}: {line}" for line in (what(each.said), *waiting)])
 
 
 def _say(lines: list[str]) -> None:
