@@ -164,6 +164,7 @@ class Endpoint(BaseModel):
     sample_by: Annotated[str, AfterValidator(_sample_by)] = "request"
     mirrored_paths: tuple[str, ...] = MIRRORED_PATHS
     client_gone: Literal["cancel", "run_dry"] = "cancel"
+    ask_usage: bool = False
     paired_samples: PairedSamples | None = None
 
 

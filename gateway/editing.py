@@ -21,6 +21,8 @@ MOST_PARTS = 65_536
 LONGEST_HELD = 256
 #: ``stream_options`` and its quotes, with each letter escaped.
 _LONGEST_KEY = 2 + 6 * len("stream_options")
+#: Spaces between a comma and a key; where there are more, they pass before the comma.
+_MOST_SPACES = 64
 #: ``true``, and more than that.
 _LONGEST_NOTED = 5
 
@@ -206,8 +208,11 @@ class Editor:
         key_at = to if self._key_at < 0 else self._key_at
         if self._comma >= 0:
             self._pass(self._comma)
-            self.held += b","
-            self._begin = self._comma + 1
+            if key_at - self._comma <= _MOST_SPACES:
+                key_at = self._comma
+            else:
+                self.held += b","
+                self._begin = self._comma + 1
         if self._key_at >= 0 or self._next is Editor._key:
             self._pass(key_at)
         self._hold(to)
@@ -217,7 +222,7 @@ class Editor:
         """Take leave of a chunk: hold what is not decided, and pass on the rest."""
         if self._next in _BEFORE_DECISION:
             self._withhold(end)
-            if len(self.held) > _LONGEST_KEY + 1:
+            if len(self.held) > _LONGEST_KEY + _MOST_SPACES:
                 self._decide(_Do.PASS)
                 self._next = Editor._long_key
         elif self._do is _Do.HOLD:
@@ -295,7 +300,7 @@ class Editor:
         at, is_over = self._text(at)
         if is_over:
             begin = max(self._key_at, 0)
-            raw = self.held.removeprefix(b",") + self._data[begin:at]
+            raw = self.held.lstrip(b", \t\r\n") + self._data[begin:at]
             self._next = Editor._colon
             self._take_key(raw, at)
         return at

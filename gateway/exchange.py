@@ -8,13 +8,14 @@ import asyncio
 import time
 from typing import Protocol
 
+from gateway.asking import Asking, Hider, may_ask
 from gateway.bodies import chunk
 from gateway.core import Core, Tee
 from gateway.faults import Fault, Refused
 from gateway.heads import AnswerHead, RequestHead
 from gateway.observing import Observer, observe
 from gateway.outbound import Outbound, hand_over
-from gateway.rewriting import answer_bytes, last_chunk, request_bytes
+from gateway.rewriting import answer_bytes, last_chunk, new_request_bytes, request_bytes
 from gateway.routing import Backend, Route
 from gateway.tally import Series, Who
 
@@ -65,6 +66,9 @@ class Exchange:
         self._observer: Observer | None = None
         self._series: Series | None = None
         self._holds = False
+        self._asking: Asking | None = None
+        self._hider: Hider | None = None
+        self._head_is_due = False
 
     # --- the request -------------------------------------------------------------------------
 
@@ -79,10 +83,19 @@ class Exchange:
             raise Refused(Fault.NO_BACKEND, "no backend takes requests at the moment: all drain")
         if self._core.mirroring is not None and self.route.mirrored:
             self._tee = self._core.mirroring.tee(self.head, self.route)
+        if self.route.asks_usage and may_ask(self.head):
+            self._asking = Asking(self.head)
         self._dispatch(backend)
 
     def on_request_body(self, data: bytes) -> None:
         self._touched = self._core.sweeper.now
+        edited = data if self._asking is None else self._asking.feed(data)
+        if edited:
+            self._take(edited)
+        if self._tee is not None:
+            self._tee.body(data)
+
+    def _take(self, data: bytes) -> None:
         if self._replay is not None:
             self._replay.append(data)
             self._replay_bytes += len(data)
@@ -90,13 +103,15 @@ class Exchange:
                 self._keep_no_more()
         if self._connection is not None:
             self._out.append(chunk(data) if self.head.chunked else data)
-        if self._tee is not None:
-            self._tee.body(data)
 
     def on_request_end(self, trailers: bytes) -> None:
         self.request_done = True
         self._touched = self._core.sweeper.now
         self._trailers = trailers
+        if self._asking is not None:
+            rest = self._asking.end()
+            if rest:
+                self._take(rest)
         if self._connection is not None and self.head.chunked:
             self._out.append(last_chunk(self._trailers))
         if self._tee is not None:
@@ -106,7 +121,17 @@ class Exchange:
         """Hand what was read to the backend, in one go."""
         if self._out and self._connection is not None:
             out, self._out = self._out, []
+            if self._head_is_due:
+                out[0] = self._asking_head()
             hand_over(self._connection.transport, out)
+
+    def _asking_head(self) -> bytes:
+        assert self._asking is not None
+        assert self._backend is not None
+        self._head_is_due = False
+        head = self._asking.head(self.head)
+        write = request_bytes if head is self.head else new_request_bytes
+        return write(head, self._backend.pool.address, self.route.prefix)
 
     def _keep_no_more(self) -> None:
         if self._connection is not None:
@@ -150,7 +175,10 @@ class Exchange:
         self._connection = connection
         self._touched = self._core.sweeper.now
         assert self._backend is not None
-        self._out = [request_bytes(head, self._backend.pool.address, self.route.prefix)]
+        if self._asking is None:
+            self._out = [request_bytes(head, self._backend.pool.address, self.route.prefix)]
+        else:
+            self._out, self._head_is_due = [b""], True  # its length is known with the body
         for part in self._replay or ():
             self._out.append(chunk(part) if head.chunked else part)
         if self.request_done and head.chunked:
@@ -222,6 +250,10 @@ class Exchange:
                 self._tee = None
         if self._client is None:
             return
+        if self._asking is not None and self._asking.hides(head):
+            self._hider = Hider()
+            if head.length is not None:
+                head = head.of_unknown_length()
         keep = self._keep and not self._core.stopping
         raw, self._keep, self._down_chunked = answer_bytes(head, self.head, keep=keep)
         self._down.append(raw)
@@ -233,6 +265,10 @@ class Exchange:
         if self._observer is not None:
             self._observer.body(data)
         if self._client is not None:
+            if self._hider is not None:
+                data = self._hider.feed(data)
+                if not data:
+                    return
             self._down.append(chunk(data) if self._down_chunked else data)
 
     def on_answer_read(self) -> None:
@@ -242,6 +278,8 @@ class Exchange:
             self._client.send(down)
 
     def on_answer_end(self, trailers: bytes) -> None:
+        if self._hider is not None:
+            self._show_rest()
         if self._down_chunked and self._client is not None:
             self._down.append(last_chunk(trailers))
         self.on_answer_read()
@@ -259,6 +297,13 @@ class Exchange:
         if self._client is not None:
             client, self._client = self._client, None
             client.over(keep=self._keep and self.request_done)
+
+    def _show_rest(self) -> None:
+        """What was held of an event that did not come to its end."""
+        hider, self._hider = self._hider, None
+        rest = hider.end() if hider is not None else b""
+        if rest and self._client is not None:
+            self._down.append(chunk(rest) if self._down_chunked else rest)
 
     def _count(self) -> None:
         assert self._series is not None
@@ -329,6 +374,9 @@ class Exchange:
 
     def _fail(self, fault: Fault, message: str) -> None:
         self._end()
+        if self._hider is not None:
+            self._show_rest()
+            self.on_answer_read()
         client, self._client = self._client, None
         if client is None:
             return

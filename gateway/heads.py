@@ -6,6 +6,7 @@ framing that was decided here, and no other.
 """
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from functools import lru_cache
 
 import httptools
@@ -173,6 +174,12 @@ class RequestHead:
         self.fields = framing.passed_on(lines.fields, _OURS)
         self.forwarded = written(self.fields)
 
+    def changed(self, length: int | None, fields: tuple[Field, ...]) -> "RequestHead":
+        """The same with another length and other fields."""
+        other = copy(self)
+        other.length, other.fields, other.forwarded = length, fields, written(fields)
+        return other
+
 
 class AnswerHead:
     """An answer's head; ``length`` is none where the body is chunked, or ends by a close."""
@@ -200,6 +207,12 @@ class AnswerHead:
         self.fields = framing.passed_on(lines.fields, frozenset())
         self.forwarded = written(self.fields)
         self.form = _form(self.fields)
+
+    def of_unknown_length(self) -> "AnswerHead":
+        """The same, where the body is to be changed as it passes."""
+        other = copy(self)
+        other.length = None
+        return other
 
     def has_no_body(self, to_head: bool) -> bool:
         return to_head or self.status in (204, 304) or self.status < 200

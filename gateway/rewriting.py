@@ -11,11 +11,12 @@ LAST_CHUNK = b"0\r\n\r\n"
 def request_bytes(head: RequestHead, to: Address, prefix: bytes) -> bytes:
     """The head as a backend gets it: its own host, the framing that was decided here."""
     if head.size > LONGEST_REMEMBERED:
-        return _request_bytes(head, to, prefix)
+        return new_request_bytes(head, to, prefix)
     return _remembered_request(head, to, prefix)
 
 
-def _request_bytes(head: RequestHead, to: Address, prefix: bytes) -> bytes:
+def new_request_bytes(head: RequestHead, to: Address, prefix: bytes) -> bytes:
+    """The same for a head that won't come again."""
     target = to.path + (head.target[len(prefix) :] or b"/")
     if not target.startswith(b"/"):
         target = b"/" + target
@@ -65,7 +66,7 @@ def _answer_bytes(
     return raw, keep, chunked
 
 
-_remembered_request = lru_cache(REMEMBERED)(_request_bytes)
+_remembered_request = lru_cache(REMEMBERED)(new_request_bytes)
 _remembered_answer = lru_cache(REMEMBERED)(_answer_bytes)
 
 

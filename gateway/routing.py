@@ -40,11 +40,12 @@ class Route:
     the counts of each backend, once it has any.
 
     ``mirrored`` are the paths, without query, that may be mirrored; none on the routes to one
-    server.
+    server. ``asks_usage``: streams are asked for their usage, which clients don't see.
     """
 
     mirrored: frozenset[bytes] = frozenset()
     runs_dry = False
+    asks_usage = False
 
     def __init__(
         self, endpoint: str, role: Role, prefix: bytes, backends: Iterable[Backend]
@@ -112,6 +113,7 @@ class Router:
             behind = [self.backends[server] for server in endpoint.backends]
             route = Route(name, PRODUCTION, prefix, behind)
             route.mirrored = frozenset(prefix + path.encode() for path in endpoint.mirrored_paths)
+            route.asks_usage = endpoint.ask_usage
             route.runs_dry = endpoint.client_gone == "run_dry"
             route.weigh({server: spec.weight for server, spec in endpoint.backends.items()})
             self._public.append((prefix, route))
