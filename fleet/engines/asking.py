@@ -1,12 +1,14 @@
 """Who is sent a short request, and what the looks beside it and after it make of its answer."""
 
+from collections import Counter
+
 from fleet.contracts.engine import AskRequest
 from fleet.engines.profiles import profile_named
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
 from fleet.engines.sighting import Change, Sighting, compare
 from fleet.readings import Reading
 
-#: Looks at which a request for one token may itself have made the engine move.
+#: How often a request for one token may itself move a series.
 _OWN = 1
 
 #: Of which every version was once believed to take names; readings of then say nothing of it.
@@ -137,29 +139,36 @@ def checked(answer: Answer, reading: Reading, before: EngineReading, engine: Eng
 class Watched:
     """An engine, looked at again and again while it is asked.
 
-    The request itself makes an engine move: its prompt is read in one step, and for one token that
-    step is followed by the answer. So a movement seen once, without an answer, says nothing of
-    anybody's work but the request's own. One that is seen again does.
+    The request itself makes an engine move: its prompt is read in one step, for one token that step
+    is followed by the answer, and what is held for it is let go. Not every series is written at the
+    same moment, so its own step may be seen in several looks; but in each series only once, and of
+    a gauge its way back. What moves in one series for a second time is the work of others.
     """
 
     def __init__(self, before: EngineReading, engine: EngineState) -> None:
-        self._last, self._engine = before, engine
-        self._moves = 0
+        self._first = self._last = before
+        self._engine = engine
+        self._moves: Counter[tuple[str, str]] = Counter()
+        self._is_sure = False
 
     def saw(self, reading: Reading) -> None:
         engine = reading.engine
         if engine is None or engine.page is not Page.OK:
             return
         change = compare(engine, Sighting.of(self._last))
-        if change.restarted or self._is_queue_counted_anew(engine):
-            self._moves += _OWN + 1
-        elif any(self._engine.label in (_ANY.label, each.label) for each in change.moved):
-            self._moves += 1
+        self._is_sure |= bool(change.restarted) or self._is_queue_counted_anew(engine)
+        first, last = _witnesses(self._first), _witnesses(self._last)
+        for each in engine.engines:
+            if self._engine.label not in (_ANY.label, each.label):
+                continue
+            for name, value in each.witnesses.items():
+                at = (each.label, name)
+                self._moves[at] += value not in (last.get(at), first.get(at))
         self._last = engine
 
     def _is_queue_counted_anew(self, engine: EngineReading) -> bool:
         """Its queue is a witness while requests run: a step of theirs counts who waits, and so the
-        very request that was sent.
+        very request that was sent. A step of that request's own finds it in the queue no more.
         """
         queues = [
             each.witnesses.get("queue")
@@ -167,15 +176,24 @@ class Watched:
             for each in seen.engines
             if each.label == self._engine.label
         ]
-        return None not in queues and len(set(queues)) > 1
+        match queues:
+            case [float() | int() as was, float() | int() as now]:
+                return now > was
+        return False
 
     @property
     def others_moved(self) -> bool:
-        return self._moves > _OWN
+        return self._is_sure or any(moves > _OWN for moves in self._moves.values())
 
     @property
     def may_be_own(self) -> bool:
-        return self._moves == _OWN
+        return self._moves.total() > 0 and not self.others_moved
+
+
+def _witnesses(seen: EngineReading) -> dict[tuple[str, str], float]:
+    return {
+        (each.label, name): value for each in seen.engines for name, value in each.witnesses.items()
+    }
 
 
 def concluded(reading: Reading, watched: Watched, answer: Answer) -> Reading:
