@@ -8,7 +8,7 @@ SIGUSR1: the engine freezes. SIGCONT: it thaws. SIGTERM: end. By ``POST /sim/WOR
 ``thaw`` (with ``?rank=1`` one engine alone), ``sleep``, ``wake``, ``pause``, ``resume``, ``stale``
 (all work is gone and the gauges stay), ``fail``, ``mend`` (answers are 500, or no longer), ``full``
 (answers are 429). ``GET /sim`` counts the requests by kind and by rank, and says how many came in
-all.
+all and at once.
 """
 
 import asyncio
@@ -71,6 +71,8 @@ class Options:
 class _State:
     paused: bool = False
     status: int = 200
+    at_once: int = 0
+    most_at_once: int = 0
     asked: Counter[str] = field(default_factory=Counter)
 
 
@@ -153,7 +155,12 @@ class SimVllm:
         if method == "POST" and url.path in _KINDS:
             self._state.asked[_KINDS[url.path]] += 1
             say(f"{ASKED} {_KINDS[url.path]}")
-            return await self._generate(json.loads(body), headers, reader)
+            self._state.at_once += 1
+            self._state.most_at_once = max(self._state.most_at_once, self._state.at_once)
+            try:
+                return await self._generate(json.loads(body), headers, reader)
+            finally:
+                self._state.at_once -= 1
         return self._plain(url.path)
 
     def _plain(self, path: str) -> tuple[int, bytes, str]:
@@ -229,6 +236,7 @@ class SimVllm:
             "asked": self._state.asked.total(),
             "frozen": [core.frozen for core in self._cores],
             "landed": self._landed,
+            "most_at_once": self._state.most_at_once,
             "steps": [core.shown.steps for core in self._cores],
         }
 

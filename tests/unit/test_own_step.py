@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from fleet.engines.asking import Watched, concluded
+from fleet.engines.dynamo import DYNAMO
+from fleet.engines.nim import NIM
 from fleet.engines.page import read_page
-from fleet.engines.profiles import DYNAMO, NIM, PROFILES, profile_named
+from fleet.engines.profiles import PROFILES, profile_named
 from fleet.engines.proof import proof_of
 from fleet.engines.reading import Answer, Came, EngineState
 from fleet.policy import Policy
