@@ -32,6 +32,9 @@ MIRRORED_PATHS = (
     "/v1/responses",
 )
 
+#: Parts of their paths that make, change or delete something, and cost twice where they are doubled.
+_NEVER_MIRRORED = frozenset({"batches", "files", "fine-tunes", "fine_tuning", "uploads"})
+
 _Name = Annotated[str, Field(pattern=NAME)]
 
 
@@ -153,6 +156,14 @@ class PairedSamples(BaseModel):
     redact: tuple[str, ...] = ()
 
 
+def _mirrored_path(path: str) -> str:
+    if not re.fullmatch(r"/[A-Za-z0-9._~/-]*", path) or "//" in path:
+        raise refusal("is no path", 'write one that begins with "/", like "/v1/rerank"')
+    if not _NEVER_MIRRORED.isdisjoint(path.split("/")):
+        raise refusal(f"{path} changes what a server keeps, and is never mirrored", "remove it")
+    return path
+
+
 class Endpoint(BaseModel):
     """One public path with the servers behind it. At most 10 candidates."""
 
@@ -162,7 +173,7 @@ class Endpoint(BaseModel):
     backends: dict[_Name, Backend] = Field(min_length=1, max_length=500)
     candidates: dict[_Name, Candidate] = Field(default={}, max_length=MOST_CANDIDATES)
     sample_by: Annotated[str, AfterValidator(_sample_by)] = "request"
-    mirrored_paths: tuple[str, ...] = MIRRORED_PATHS
+    mirrored_paths: tuple[Annotated[str, AfterValidator(_mirrored_path)], ...] = MIRRORED_PATHS
     client_gone: Literal["cancel", "run_dry"] = "cancel"
     ask_usage: bool = False
     paired_samples: PairedSamples | None = None

@@ -373,6 +373,8 @@ class Exchange:
             self._backend.in_flight -= 1
 
     def _fail(self, fault: Fault, message: str) -> None:
+        if self._tee is not None and fault is Fault.BACKEND_UNREACHABLE:
+            self._tee.rejected()
         self._end()
         if self._hider is not None:
             self._show_rest()

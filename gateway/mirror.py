@@ -25,6 +25,7 @@ from gateway.heads import (
 from gateway.mirror_body import Body, OverBudget
 from gateway.observing import Observer, observe
 from gateway.outbound import Outbound
+from gateway.pace import Pace
 from gateway.pairing import Pair
 from gateway.pool import Address, Pool
 from gateway.routing import MIRROR, Route
@@ -62,10 +63,7 @@ class CantEdit(Exception):
 
 @dataclass(eq=False)
 class Target:
-    """A candidate, with its own connections; ``secret`` is what it is sent as a bearer token.
-
-    The transport's buffer is 0, so that a write is over once the socket has it.
-    """
+    """A candidate, with its own connections; ``secret`` is what it is sent as a bearer token."""
 
     endpoint: str
     name: str
@@ -73,6 +71,7 @@ class Target:
     core: Core
     budget: Budget
     marker: bytes
+    pace: Pace
     secret: str | None = None
     in_flight: int = 0
     resting_until: float = 0.0
@@ -80,7 +79,7 @@ class Target:
 
     def __post_init__(self) -> None:
         address = Address.of(self.spec.url)
-        self.pool = Pool(address, self.core.limits, self.core.sweeper, write_high=0)
+        self.pool = Pool(address, self.core.limits, self.core.sweeper, self.pace)
         self._remembered = lru_cache(REMEMBERED)(self._written)
         self.timeout = self.spec.timeout.total_seconds()
         self._edit = Edit.of(self.spec.model, asks=False)

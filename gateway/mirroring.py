@@ -15,6 +15,7 @@ from gateway.chunks import Budget, offer
 from gateway.core import Core, Tee
 from gateway.heads import RequestHead
 from gateway.mirror import CantEdit, MirroredRequest, Result, Target
+from gateway.pace import Pace
 from gateway.pair_files import PairFiles
 from gateway.pairing import Kept, Pair, Pairs
 from gateway.routing import Route
@@ -116,6 +117,7 @@ class Mirrors:
         self.budget = Budget(core.limits.mirror_budget)
         self.running: set[object] = set()
         self.token = token.encode()
+        self.pace = Pace(core.loop)
         self.paired = Budget(core.limits.paired_budget)
         self.files = PairFiles(core.loop)
         self.pairs = {
@@ -152,6 +154,7 @@ class Mirrors:
             core=self._core,
             budget=self.budget,
             marker=b"%b; %b" % (candidate.encode(), self.token),
+            pace=self.pace,
             secret=secret,
         )
         self.targets[endpoint] = [*self.targets[endpoint], one]

@@ -31,7 +31,7 @@ class User(Protocol):
     def on_ready(self) -> None: ...
 
 
-class Outbound(asyncio.Protocol):
+class Outbound(asyncio.BaseProtocol):
     """``reused`` says that it carried a request before this one, ``heard`` that an answer to this
     one began to arrive, ``blocked`` that what was written has not yet left. ``lost`` says that the
     socket holds nothing more, and ``on_closed`` is called then.
@@ -39,7 +39,7 @@ class Outbound(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, longest_head: int, write_high: int | None) -> None:
+    def __init__(self, longest_head: int, write_high: int | None = None) -> None:
         self.blocked = False
         self.heard = False
         self.reused = False
@@ -102,6 +102,9 @@ class Outbound(asyncio.Protocol):
             self._take(data, user)
         except Refused as broken:
             self._fail(Fault.BACKEND_BROKEN, broken.message)
+
+    def eof_received(self) -> None:
+        """It is closed; ``connection_lost`` follows."""
 
     def _take(self, data: bytes, user: User) -> None:
         while data:

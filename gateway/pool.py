@@ -6,7 +6,9 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.limits import Limits
+from gateway.names import Name
 from gateway.outbound import Outbound
+from gateway.pace import Pace, Paced
 from gateway.sweeper import Sweeper
 
 
@@ -31,19 +33,20 @@ class Address(NamedTuple):
 
 
 class Pool:
-    """``write_high`` is the transport's own buffer, of which more blocks its user."""
+    """``pace`` is that of the candidates; production's backends have none."""
 
     def __init__(
         self,
         address: Address,
         limits: Limits,
         sweeper: Sweeper,
-        write_high: int | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.address = address
         self._limits = limits
         self._sweeper = sweeper
-        self._write_high = write_high
+        self._pace = pace
+        self._name = Name(address.host)
         self._idle: deque[Outbound] = deque()
         self._closed = False
         sweeper.watch(self)
@@ -62,14 +65,23 @@ class Pool:
         Raises:
             OSError: it is refused, nobody is there, or it took too long (``TimeoutError``).
         """
-        loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._limits.connect_within):
-            _, connection = await loop.create_connection(
-                lambda: Outbound(self._limits.head, self._write_high),
-                self.address.host,
-                self.address.port,
-            )
+            problem = OSError("there is no address")
+            for address in await self._name.addresses():
+                try:
+                    return await self._connect_to(address)
+                except OSError as latest:
+                    problem = latest
+            raise problem
+
+    async def _connect_to(self, host: str) -> Outbound:
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(self._protocol, host, self.address.port)
         return connection
+
+    def _protocol(self) -> Outbound:
+        longest = self._limits.head
+        return Outbound(longest) if self._pace is None else Paced(self._pace, longest)
 
     def give(self, connection: Outbound) -> None:
         """Back after an answer that was read to its end."""

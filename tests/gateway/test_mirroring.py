@@ -11,6 +11,17 @@ import pytest
 
 from gateway import mirroring
 from gateway.faults import Fault
+from tests.parts.bad_candidates import (
+    answers_early,
+    answers_without_end,
+    fails,
+    never_answers,
+    never_reads,
+    reads_slowly,
+    redirects,
+    resets,
+    speaks_no_http,
+)
 from tests.parts.gateways import PATIENCE, Serving, serving, until
 from tests.parts.ports import free_port
 from tests.parts.raw_backend import LAST, OK, STREAM, Connection, echo, ok, raw_backend
@@ -107,61 +118,6 @@ async def test_a_candidate_gets_the_same_body(size: int, chunked: bool) -> None:
         assert other.requests[0].value(framing) is not None
 
 
-async def never_reads(connection: Connection) -> None:
-    connection.writer.transport.pause_reading()  # type: ignore[attr-defined]
-    await asyncio.sleep(PATIENCE)
-
-
-async def reads_slowly(connection: Connection) -> None:
-    connection.writer.transport.pause_reading()  # type: ignore[attr-defined]
-    sock = connection.writer.get_extra_info("socket")
-    while True:
-        await asyncio.sleep(1)
-        os.read(sock.fileno(), 1)
-
-
-async def resets(connection: Connection) -> None:
-    await connection.reader.read(1000)
-    connection.writer.transport.abort()
-
-
-async def answers_early(connection: Connection) -> None:
-    await connection.reader.readuntil(b"\r\n\r\n")
-    await connection.send(OK)
-    await connection.gone()
-
-
-async def fails(connection: Connection) -> None:
-    await connection.request()
-    await connection.send(b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n")
-
-
-async def never_answers(connection: Connection) -> None:
-    await connection.request()
-    await connection.gone()
-
-
-async def answers_without_end(connection: Connection) -> None:
-    await connection.request()
-    await connection.send(STREAM)
-    while True:
-        await connection.chunk(b"x" * 60_000)
-
-
-async def speaks_no_http(connection: Connection) -> None:
-    await connection.request()
-    await connection.send(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")
-
-
-async def redirects(connection: Connection) -> None:
-    await connection.request()
-    await connection.send(
-        b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:9/\r\n"
-        b"Content-Length: 0\r\n\r\n"
-    )
-    await connection.gone()
-
-
 BAD = {
     "accepts and never reads": (never_reads, {"candidate_timeout", "buffer_overflow"}),
     "reads a byte a second": (reads_slowly, {"candidate_timeout", "buffer_overflow"}),
@@ -173,7 +129,7 @@ BAD = {
     "speaks no HTTP": (speaks_no_http, {"candidate_error"}),
     "redirects": (redirects, {"completed", "candidate_timeout"}),
 }
-LIMITS = {"timeout": "600ms", "answer_limit": "1MiB", "buffer": "256KiB"}
+LIMITS = {"timeout": "600ms", "answer_limit": "256KiB", "buffer": "256KiB"}
 
 
 async def streams(connection: Connection) -> None:
@@ -339,6 +295,26 @@ async def test_what_production_rejects_before_it_reads_it_reaches_no_candidate()
             assert said.startswith(b"HTTP/1.1 401 Unauthorized\r\n")
             assert await ended(gateway, 1) == {"production_rejected": 1}
         assert other.connections == 0
+
+
+async def test_what_no_backend_took_is_cancelled_at_the_candidate() -> None:
+    async with raw_backend(never_answers) as other:
+        dead = f"http://127.0.0.1:{free_port()}"
+        async with serving(dead, dead, candidates={"next": candidate(other.url)}) as gateway:
+            assert (await gateway.client.post(CHAT, json={})).status_code == 503
+            assert await ended(gateway, 1) == {"production_rejected": 1}
+        await until(lambda: other.open == 0)
+
+
+async def test_an_upgrade_is_never_mirrored() -> None:
+    async with raw_backend(ok) as production, raw_backend(ok) as other:
+        async with serving(production.url, candidates={"next": candidate(other.url)}) as gateway:
+            said = await gateway.said(
+                POST + b"Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 1\r\n\r\nx"
+            )
+            assert said.startswith(b"HTTP/1.1 501 Not Implemented\r\n")
+            assert results(gateway).total() == 0
+        assert production.connections == other.connections == 0
 
 
 async def test_what_is_refused_in_its_middle_is_cancelled_at_the_candidate() -> None:

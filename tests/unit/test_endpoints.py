@@ -109,6 +109,20 @@ WRONG = {
             ' — write "request", or "header:NAME", like "header:X-Session-Id"'
         ),
     ),
+    "a mirrored path that is none": (
+        CHAT + '[endpoints.chat]\nmirrored_paths = ["v1/chat/completions"]\n',
+        (
+            "endpoints.chat.mirrored_paths[0]: is no path"
+            ' — write one that begins with "/", like "/v1/rerank"'
+        ),
+    ),
+    "a mirrored path that changes something": (
+        CHAT + '[endpoints.chat]\nmirrored_paths = ["/v1/rerank", "/v1/fine_tuning/jobs"]\n',
+        (
+            "endpoints.chat.mirrored_paths[1]: /v1/fine_tuning/jobs changes what a server keeps,"
+            " and is never mirrored — remove it"
+        ),
+    ),
     "a share over a hundred": (
         CHAT + '[endpoints.chat.candidates.next]\nurl = "http://a:1"\nsample = 101\n',
         "endpoints.chat.candidates.next.sample: 101 is too large — choose at most 100.0",
