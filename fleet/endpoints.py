@@ -32,7 +32,7 @@ MIRRORED_PATHS = (
     "/v1/responses",
 )
 
-#: Parts of their paths that make, change or delete something, and cost twice where they are doubled.
+#: Parts of the paths that make, change or delete something.
 _NEVER_MIRRORED = frozenset({"batches", "files", "fine-tunes", "fine_tuning", "uploads"})
 
 _Name = Annotated[str, Field(pattern=NAME)]

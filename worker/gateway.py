@@ -29,6 +29,7 @@ from worker.gateway_state import StateFile, state_file
 from worker.listener import Pages, listening
 from worker.loading import load
 from worker.logs import set_up_logging
+from worker.open_files import raise_open_files
 from worker.settings import Settings
 from worker.stopping import stop_event, unless
 from worker.vitals import Health
@@ -55,6 +56,7 @@ def run_gateway(path: Path, settings: Settings) -> int:
     _check_folders(fleet)
     token = _admin_token(fleet)
     set_up_logging(settings)
+    raise_open_files(fleet)
     with _state(settings, token) as state:
         if fleet.gateway.processes > 1:
             return asyncio.run(_together(fleet, secrets, token, state))

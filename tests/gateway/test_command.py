@@ -173,3 +173,17 @@ def test_a_folder_for_paired_samples_that_is_not_there_is_one_line_and_exit_2(
     assert codes == [2]
     said = capfd.readouterr().err
     assert "endpoints.chat.paired_samples.file: nothing can be written in" in said
+
+
+@pytest.mark.parametrize(("hard", "told"), [(10_000, False), (1_000, True)])
+def test_it_may_open_as_many_files_as_its_machine_lets_it(
+    tmp_path: Path, hard: int, told: bool
+) -> None:
+    script = f"import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (100, {hard})); {STEADY}"
+    write(tmp_path, free_port())
+    with command(script, tmp_path, "gateway", variables=WITH_TOKEN) as running:
+        running.until("serving")
+        limits = Path(f"/proc/{running.process.pid}/limits").read_text()
+    (line,) = (line for line in limits.splitlines() if line.startswith("Max open files"))
+    assert line.split()[3:5] == [str(hard), str(hard)]
+    assert ("open files are limited" in "".join(running.lines)) is told
