@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from prometheus_client.metrics_core import Metric
 
 #: Each process says the same of these.
-_ALIKE = frozenset(
+ALIKE = frozenset(
     {
         "steady_gateway_drained",
         "steady_gateway_weight",
@@ -19,7 +19,7 @@ _ALIKE = frozenset(
 )
 #: Of these the first counts.
 _FIRST = "process_start_time_seconds"
-_ADDED_UP = ("counter", "histogram")
+ADDED_UP_KINDS = ("counter", "histogram")
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -79,7 +79,7 @@ def unpacked(said: Iterable[Sequence[Any]]) -> Figures:
 
 def lasting(figures: Figures) -> Figures:
     """What a process that has ended still counts for: what it counted, and not what it had."""
-    return {name: each for name, each in figures.items() if each.kind in _ADDED_UP}
+    return {name: each for name, each in figures.items() if each.kind in ADDED_UP_KINDS}
 
 
 def together(parts: Iterable[Figures]) -> Figures:
@@ -101,7 +101,7 @@ def together(parts: Iterable[Figures]) -> Figures:
 def _join(name: str) -> Any:
     if name == _FIRST:
         return min
-    return max if name in _ALIKE else _sum
+    return max if name in ALIKE else _sum
 
 
 def _sum(one: float, other: float) -> float:

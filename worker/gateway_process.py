@@ -6,6 +6,7 @@ is gone, it ends as if it had been told to stop.
 
 import asyncio
 import socket
+import struct
 import sys
 import threading
 import time
@@ -27,6 +28,8 @@ from worker.logs import set_up_logging
 from worker.settings import Settings
 from worker.stopping import stop_event
 
+#: For the parent to take what is said to it.
+_TAKEN_WITHIN = 10
 #: To listen; a name may have to be looked up.
 _LISTENS_WITHIN = 10.0
 
@@ -35,6 +38,9 @@ _log = structlog.get_logger(__name__)
 
 def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as parent:
+        # Of sending alone: a time-out of the socket would end the wait for the next question too.
+        bound = struct.pack("ll", _TAKEN_WITHIN, 0)
+        parent.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, bound)
         lines = parent.makefile("rb")
         raw = lines.readline(LONGEST)
         if not raw:
@@ -47,18 +53,21 @@ def main() -> None:
 
 
 class Line:
-    """The way to the parent and back; what is said to one that is gone is lost."""
+    """The way to the parent and back. One that is gone, or does not listen, hears no more."""
 
     def __init__(self, parent: socket.socket, lines: Any) -> None:
         self._parent, self._lines = parent, lines
         self._lock = threading.Lock()
+        self._is_broken = False
 
     def say(self, reply: Reply) -> None:
-        try:
-            with self._lock:
+        with self._lock:
+            if self._is_broken:
+                return
+            try:
                 self._parent.sendall(line(reply))
-        except OSError:
-            return
+            except OSError:  # what was said in part would spoil what comes after it
+                self._is_broken = True
 
     def next(self) -> Ask | None:
         """The next question; none where the parent is gone."""

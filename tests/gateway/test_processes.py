@@ -240,6 +240,33 @@ def test_what_one_mirrored_comes_back_to_none(tmp_path: Path) -> None:
         assert len(backend.received) == ENOUGH
 
 
+PAIRS = """\
+[endpoints.chat.paired_samples]
+file = "{folder}/pairs.jsonl"
+a_day = 1000000
+[endpoints.chat.candidates.next]
+url = "http://127.0.0.1:{port}"
+sample = 100
+"""
+
+
+def test_all_write_their_paired_samples_to_one_file(tmp_path: Path) -> None:
+    with receiver() as backend, receiver() as candidate:
+        endpoint = PAIRS.format(folder=tmp_path, port=candidate.port)
+        with group(tmp_path, backend.port, endpoint=endpoint) as gateway:
+            written = 'steady_gateway_paired_samples_total{endpoint="chat",result="written"}'
+
+            def enough() -> bool:
+                gateway.statuses(8)
+                return gateway.figure(written) >= 6
+
+            until(enough)
+            assert gateway.ended() == 0
+        lines = (tmp_path / "pairs.jsonl").read_text().splitlines()
+        assert len(lines) >= 6
+        assert all(set(json.loads(line)["candidates"]) == {"next"} for line in lines)
+
+
 def test_orders_of_the_command_line_say_what_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

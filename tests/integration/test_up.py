@@ -1,5 +1,6 @@
 """``steady up`` and ``steady worker`` as a user starts and stops them."""
 
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -8,6 +9,7 @@ import httpx
 import pytest
 from anyio import to_thread
 
+from tests.parts.gateway_groups import lives
 from tests.parts.ports import free_port
 from tests.parts.processes import Command, command, left_behind
 from tests.parts.receiver import Answer, receiver
@@ -134,6 +136,25 @@ def test_it_starts_the_gateway_where_the_file_has_endpoints(tmp_path: Path) -> N
             running.until("the gateway serves what it began with: stop and start `steady up`")
             _stop(running)
     assert (tmp_path / "state" / "gateway.lock").exists()
+    assert left_behind(tmp_path) == []
+
+
+def test_it_starts_a_gateway_of_several_processes_and_ends_all_of_them(tmp_path: Path) -> None:
+    listen, file = free_port(), tmp_path / "fleet.toml"
+    token = {"TOKEN": "a-token-of-a-test-0123456789"}
+    with receiver() as backend:
+        backend.answer = lambda _: Answer(body=b"ok")
+        ports = {"listen": listen, "admin": free_port(), "backend": backend.port}
+        text = _ENDPOINT.format(**ports).replace("[gateway]", "[gateway]\nprocesses = 2")
+        file.write_text(_FLEET + text)
+        with command(_UP, tmp_path, _state(tmp_path), variables=token) as running:
+            assert running.until("Gateway: ") == f"Gateway: http://127.0.0.1:{listen}"
+            assert httpx.get(f"http://127.0.0.1:{listen}/v1/models").text == "ok"
+            log = (tmp_path / "state" / "logs" / "gateway.log").read_text()
+            pids = list(map(int, re.findall(r"processes=\[(\d+), (\d+)\]", log)[0]))
+            assert all(map(lives, pids))
+            _stop(running)
+    assert not any(map(lives, pids))
     assert left_behind(tmp_path) == []
 
 

@@ -1,12 +1,25 @@
 """Figures of several processes as one."""
 
+import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.figures import Figures, lasting, packed, read, shown, together, unpacked
+from gateway.figures import (
+    ADDED_UP_KINDS,
+    ALIKE,
+    Figures,
+    lasting,
+    packed,
+    read,
+    shown,
+    together,
+    unpacked,
+)
+from gateway.metrics import Metrics
+from tests.parts.gateways import serving
 
 
 def figures(count: float, gauge: float, started: float = 5) -> Figures:
@@ -66,3 +79,26 @@ def test_a_sum_changes_none_of_its_parts() -> None:
 
 def test_they_pass_from_process_to_process_unchanged() -> None:
     assert unpacked(packed(figures(2, 3))) == figures(2, 3)
+
+
+#: Of what all processes have now, in all or of each.
+ADDED_UP = {
+    "steady_gateway_client_connections",
+    "steady_gateway_in_flight",
+    "steady_gateway_mirror_bytes",
+    "steady_gateway_mirror_bytes_limit",
+    "steady_gateway_mirror_bytes_peak",
+    "steady_gateway_mirrors_in_flight",
+    "steady_gateway_paired_bytes",
+    "steady_gateway_paired_bytes_limit",
+    "steady_gateway_paired_bytes_peak",
+    "steady_gateway_processes",
+}
+
+
+@pytest.mark.anyio
+async def test_of_each_gauge_it_is_known_whether_it_is_added_up() -> None:
+    async with serving("http://127.0.0.1:1") as gateway:
+        families = Metrics(gateway.core, gateway.gateway.mirrors).families()
+    own = {each.name for each in families if each.type not in ADDED_UP_KINDS}
+    assert {name for name in own if name.startswith("steady_")} == ADDED_UP | ALIKE

@@ -1,5 +1,6 @@
 """What several gateway processes share, and how often one is started anew."""
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -7,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fleet.endpoints import Gateway
+from fleet.endpoints import Gateway, PairedSamples
+from gateway.chunks import Budget
 from gateway.limits import Share, limits
+from gateway.pairing import Pairs
 from worker.gateway_member import BACK_OFF, pause_before
 
 
@@ -28,6 +31,19 @@ def test_what_bounds_the_whole_gateway_is_shared_and_what_bounds_a_request_is_no
         assert getattr(one, name) < getattr(alone, name)
     for name in ("head", "body", "replay", "finish_within"):
         assert getattr(one, name) == getattr(alone, name)
+
+
+def test_paired_samples_a_day_are_of_all_processes_together() -> None:
+    spec = PairedSamples(file="/pairs.jsonl", a_day=100)
+
+    def between(processes: int) -> float:
+        pairs = Pairs("chat", spec, Budget(1), lambda *_: True, processes=processes)
+        pairs.due = 0.0
+        assert pairs.begin(b"/", []) is not None
+        return pairs.due - time.monotonic()
+
+    assert between(1) == pytest.approx(864, abs=60)
+    assert between(4) == pytest.approx(4 * 864, abs=60)
 
 
 def test_each_process_may_have_a_client() -> None:
