@@ -274,6 +274,8 @@ class MirroredRequest:
                 transport.writelines(parts)
             if transport.get_write_buffer_size() == 0:
                 self._let_go()
+                if self.buffer.is_empty:
+                    break
         if self._request_done and not self._all_sent and self._head_sent and self.buffer.is_empty:
             self._all_sent = True
             tail = self._body.tail()

@@ -19,16 +19,14 @@ class Body:
     that it can have, and filled up with spaces, which mean nothing behind a JSON object.
     """
 
+    __slots__ = ("_budget", "_edit", "_editor", "_left", "_own", "length")
+
     def __init__(self, head: RequestHead, edit: Edit | None, budget: Budget) -> None:
         self.length = head.length
+        self._edit = edit if head.chunked or head.length else None
+        self._budget = budget
         self._editor: Editor | None = None
-        if edit is not None and (head.chunked or head.length):
-            self._edit = edit
-            self._editor = Editor(edit)
-            self._own = Own(budget)
-            if self.length is not None:
-                self.length += edit.growth
-        self._left = self.length or 0
+        self._left = 0
 
     def whole(self, data: bytes) -> list[Part]:
         """A body that came in one piece, so that its length is known.
@@ -36,15 +34,13 @@ class Body:
         Raises:
             OverBudget
         """
-        editor = self._editor
-        if editor is None or self._edit.leaves(data):
-            self._editor = None
-            parts: list[Part] = [data]
-        else:
-            parts = self._charged(data, editor.feed(data) + editor.end())
+        if self._edit is None or self._edit.leaves(data):
+            return [data] if self.length is not None else self._framed([data])
+        editor = self._begun(self._edit)
+        parts = self._charged(data, editor.feed(data) + editor.end())
         if self.length is None:
             return self._framed(parts)
-        self.length, self._left = sum(map(len, parts)), 0
+        self.length = sum(map(len, parts))
         return parts
 
     def first(self, data: bytes) -> list[Part]:
@@ -53,11 +49,17 @@ class Body:
         Raises:
             OverBudget
         """
-        if self._editor is not None and self._edit.is_not_for(data):
-            self._editor = None
+        if self._edit is not None and not self._edit.is_not_for(data):
+            self._begun(self._edit)
             if self.length is not None:
-                self.length -= self._edit.growth
+                self.length += self._edit.growth
+                self._left = self.length
         return self.part(data)
+
+    def _begun(self, edit: Edit) -> Editor:
+        self._own = Own(self._budget)
+        self._editor = editor = Editor(edit)
+        return editor
 
     def part(self, data: bytes) -> list[Part]:
         """The next bytes; none where all of them are held back.

@@ -34,13 +34,17 @@ def _contained(method: Callable[P, T]) -> Callable[P, T | None]:
         try:
             return method(*args, **kwargs)
         except Exception as fault:  # noqa: BLE001 - whatever it is, it is not production's
-            context = {"message": "a fault in mirroring", "exception": fault}
-            asyncio.get_running_loop().call_exception_handler(context)
+            _tell(fault)
             if isinstance(args[0], Fan):
                 args[0].give_up()
             return None
 
     return call
+
+
+def _tell(fault: Exception) -> None:
+    context = {"message": "a fault in mirroring", "exception": fault}
+    asyncio.get_running_loop().call_exception_handler(context)
 
 
 class Fan:
@@ -55,9 +59,14 @@ class Fan:
             each.pair = pair
         self._budget = budget
 
-    @_contained
     def body(self, data: bytes) -> None:
         """The next bytes; the same object as production's, which nobody changes."""
+        try:
+            self._offer(data)
+        except Exception as fault:  # noqa: BLE001 - whatever it is, it is not production's
+            self._broke(fault)
+
+    def _offer(self, data: bytes) -> None:
         full, has_room = offer(data, [each.buffer for each in self._mirrors], self._budget)
         if full:
             for each in self._mirrors:
@@ -70,10 +79,12 @@ class Fan:
         if self.pair is not None:
             self.pair.request(data)
 
-    @_contained
     def end(self, trailers: bytes) -> None:  # noqa: ARG002 - a mirror gets none
-        for each in self._mirrors:
-            each.on_request_end()
+        try:
+            for each in self._mirrors:
+                each.on_request_end()
+        except Exception as fault:  # noqa: BLE001 - whatever it is, it is not production's
+            self._broke(fault)
 
     @_contained
     def rejected(self) -> None:
@@ -85,11 +96,18 @@ class Fan:
         """The client has gone before it had its answer: no candidate works for nobody."""
         self._finish(Result.CLIENT_ABORTED)
 
-    @_contained
     def over(self) -> None:
         """Production's answer has ended, well or not."""
         if self.pair is not None:
-            self.pair.production_over()
+            self._pair_over(self.pair)
+
+    @_contained
+    def _pair_over(self, pair: Pair) -> None:
+        pair.production_over()
+
+    def _broke(self, fault: Exception) -> None:
+        _tell(fault)
+        self.give_up()
 
     def give_up(self) -> None:
         """What has a gap is no copy any more."""
