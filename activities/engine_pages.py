@@ -7,6 +7,7 @@ is imported that `steady check` would have to wait for.
 import asyncio
 import json
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
@@ -15,10 +16,10 @@ from activities.answers import BadAnswer
 from activities.engine_http import Broken, Got, Place, Unreachable, decoded, exchange
 from activities.secrets import SecretError, resolve
 from fleet.durations import show
-from fleet.engine_sources import EngineSource
 from fleet.engines.answers import first_line, of_balancer, of_page
 from fleet.engines.models import Models, lists
 from fleet.engines.page import read_page
+from fleet.engines.place import EnginePlace, reaches
 from fleet.engines.profile import Profile
 from fleet.engines.profiles import PROFILES, recognise
 from fleet.engines.reading import EngineReading, EngineState, Page
@@ -42,7 +43,7 @@ _Found = tuple[EngineReading, str]
 class EnginePages:
     """Reads engines' pages. Connections aren't kept."""
 
-    async def look(self, server: str, source: EngineSource, limit: timedelta) -> Reading:
+    async def look(self, server: str, source: EnginePlace, limit: timedelta) -> Reading:
         """One look, within ``limit``. What went wrong is in the reading; nothing is raised."""
         profile = PROFILES[source.kind]
         try:
@@ -66,12 +67,12 @@ class EnginePages:
             engine=engine,
         )
 
-    async def get(self, source: EngineSource, path: str, largest: int = _LARGEST_ANSWER) -> Got:
+    async def get(self, source: EnginePlace, path: str, largest: int = _LARGEST_ANSWER) -> Got:
         """One small page under the base URL. Raises as ``exchange`` does."""
         return await _get(source, f"{source.url}{path}", largest)
 
     async def post(
-        self, source: EngineSource, path: str, body: dict[str, Any], more: dict[str, str]
+        self, source: EnginePlace, path: str, body: dict[str, Any], more: dict[str, str]
     ) -> Got:
         """Send a request for work, and wait for all of its answer, for as long as it takes."""
         return await exchange(
@@ -82,7 +83,7 @@ class EnginePages:
             body=json.dumps(body).encode(),
         )
 
-    async def json(self, source: EngineSource, path: str) -> Any:
+    async def json(self, source: EnginePlace, path: str) -> Any:
         """What a small page says; none where there is no such page, or it can't be understood."""
         with suppress(Unreachable, Broken, BadAnswer, ValueError, TimeoutError, RecursionError):
             async with asyncio.timeout(source.timeout.total_seconds()):
@@ -91,7 +92,7 @@ class EnginePages:
                 return json.loads(decoded(got, _LARGEST_ANSWER))
         return None
 
-    async def models(self, source: EngineSource, engine: str) -> Models | None:
+    async def models(self, source: EnginePlace, engine: str) -> Models | None:
         """Its models, from the first page that tells which are loaded, else from the last."""
         found = None
         for path, understood in lists(engine):
@@ -100,7 +101,7 @@ class EnginePages:
                 break
         return found
 
-    async def death(self, source: EngineSource) -> str:
+    async def death(self, source: EnginePlace) -> str:
         """In words that ``/health`` says that the engine died; a good word of it means nothing.
 
         Only of engines whose ``/health`` is no more than that flag: of others it sends work.
@@ -112,7 +113,7 @@ class EnginePages:
                 return f"{place(source)} answers {_status(got)} for /health: its engine died"
         return ""
 
-    async def _look(self, source: EngineSource, profile: Profile) -> _Found:
+    async def _look(self, source: EnginePlace, profile: Profile) -> _Found:
         if source.balancer:
             return await self._balancer(source, profile)
         if not profile.metrics:
@@ -126,18 +127,18 @@ class EnginePages:
             return _refused(source, profile, got, "its metrics", page)
         return await self._read(source, profile, got)
 
-    async def _read(self, source: EngineSource, profile: Profile, got: Got) -> _Found:
+    async def _read(self, source: EnginePlace, profile: Profile, got: Got) -> _Found:
         body = decoded(got, LARGEST_PAGE)
         engine, said = read_page(body, profile, _start(got, profile))
         if engine.named is not None:
-            engine = engine.model_copy(update={"named": source.reaches(engine.named)})
+            engine = replace(engine, named=reaches(source, engine.named))
         if engine.page is not Page.BARE or not source.probe or recognise(body) is not None:
             return engine, said
         if tells_its_death(profile.name) and (died := await self.death(source)):
             return EngineReading(profile=profile.name, page=Page.DIED), died
-        return engine.model_copy(update={"page": Page.LISTED}), said
+        return replace(engine, page=Page.LISTED), said
 
-    async def _without_page(self, source: EngineSource, profile: Profile, got: Got) -> _Found:
+    async def _without_page(self, source: EnginePlace, profile: Profile, got: Got) -> _Found:
         """Where it says that there is no such page: switched off, a router, or another server."""
         wrong = f"{place(source)} answers {_status(got)} for its metrics"
         if source.metrics_url is None:
@@ -155,7 +156,7 @@ class EnginePages:
             remedy = "is source.metrics_url the page's?"
         raise BadAnswer(f"{wrong}: {remedy}".removeprefix(f"{place(source)} "))
 
-    async def _listed(self, source: EngineSource, profile: Profile, why: str) -> _Found:
+    async def _listed(self, source: EnginePlace, profile: Profile, why: str) -> _Found:
         path, understood = lists(profile.name)[-1]
         got = await self.get(source, path)
         page = of_page(got.status)
@@ -171,7 +172,7 @@ class EnginePages:
             raise BadAnswer(f"{path} lists no models")
         return _of_models(source, profile, models, why)
 
-    async def _balancer(self, source: EngineSource, profile: Profile) -> _Found:
+    async def _balancer(self, source: EnginePlace, profile: Profile) -> _Found:
         got = await self.get(source, "/v1/models")
         page = of_balancer(got.status)
         if page is not Page.ALIVE:
@@ -180,12 +181,12 @@ class EnginePages:
         return EngineReading(profile=profile.name, page=page), said
 
 
-def place(source: EngineSource) -> str:
+def place(source: EnginePlace) -> str:
     """Host and port or the socket, as they may be shown."""
     return source.socket or urlsplit(source.url).netloc.rpartition("@")[2]
 
 
-def headers(source: EngineSource) -> dict[str, str]:
+def headers(source: EnginePlace) -> dict[str, str]:
     """What every request carries.
 
     Raises:
@@ -202,15 +203,15 @@ def headers(source: EngineSource) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def _place(source: EngineSource) -> Place:
+def _place(source: EnginePlace) -> Place:
     return Place(socket=source.socket, ca=source.ca)
 
 
-async def _get(source: EngineSource, url: str, largest: int) -> Got:
+async def _get(source: EnginePlace, url: str, largest: int) -> Got:
     return await exchange(_place(source), url, headers(source), largest=largest)
 
 
-async def _page(source: EngineSource, url: str) -> Got:
+async def _page(source: EnginePlace, url: str) -> Got:
     """The metrics page; some versions serve it with a slash more, and point there."""
     got = await _get(source, url, LARGEST_PAGE)
     if 300 <= got.status < 400:
@@ -230,7 +231,7 @@ def _start(got: Got, profile: Profile) -> str | None:
     return got.headers.get(profile.start_header.lower()) if profile.start_header else None
 
 
-def _what(source: EngineSource, profile: Profile) -> str:
+def _what(source: EnginePlace, profile: Profile) -> str:
     return "metrics" if profile.metrics and not source.balancer else "list of its models"
 
 
@@ -239,7 +240,7 @@ def _status(got: Got) -> str:
     return f"{got.status}" + (f" ({said})" if said else "")
 
 
-def _refused(source: EngineSource, profile: Profile, got: Got, what: str, page: Page) -> _Found:
+def _refused(source: EnginePlace, profile: Profile, got: Got, what: str, page: Page) -> _Found:
     text = f"answers {_status(got)} for {what}"
     if page is not Page.UNREADABLE:
         return EngineReading(profile=profile.name, page=page), f"{place(source)} {text}"
@@ -257,7 +258,7 @@ def _parsed(got: Got, path: str) -> Any:
         raise BadAnswer(f"what it says at {path} is no JSON") from None
 
 
-def _of_models(source: EngineSource, profile: Profile, models: Models, why: str) -> _Found:
+def _of_models(source: EnginePlace, profile: Profile, models: Models, why: str) -> _Found:
     if models.none_is_loaded:
         engine = EngineReading(profile=profile.name, page=Page.LISTED, engines=_ASLEEP)
         return engine, f"no model is loaded ({why})"

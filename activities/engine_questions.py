@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from activities.engine_pages import EnginePages
-from fleet.engine_sources import CustomRequest, EngineSource
 from fleet.engines.models import Models, choose, may_load
+from fleet.engines.place import EnginePlace
 from fleet.engines.reading import Answer, Came, EngineReading
 from fleet.engines.requests import Short, flags, short_request, tells_its_death
 
@@ -20,11 +20,11 @@ class Questions:
     def __init__(self, pages: EnginePages) -> None:
         self._pages = pages
 
-    def are_known(self, source: EngineSource, engine: EngineReading) -> bool:
+    def are_known(self, source: EnginePlace, engine: EngineReading) -> bool:
         """Whether there is anything to ask it."""
         return _short(source, engine) is not None
 
-    async def prepare(self, source: EngineSource, engine: EngineReading) -> Question | Answer:
+    async def prepare(self, source: EnginePlace, engine: EngineReading) -> Question | Answer:
         """The question, or why it is not to be asked: a request would hang, wake or load it."""
         for path, key in flags(engine.profile):
             said = await self._pages.json(source, path)
@@ -38,7 +38,7 @@ class Questions:
             return Answer(came=Came.REFUSED, detail=why[:200])
         return await self._of_model(source, engine.profile, short)
 
-    async def _of_model(self, source: EngineSource, engine: str, short: Short) -> Question | Answer:
+    async def _of_model(self, source: EnginePlace, engine: str, short: Short) -> Question | Answer:
         named = short.body.get("model")
         wanted = named if isinstance(named, str) else source.model
         if not (short.names_model or wanted) and not may_load(engine):
@@ -54,10 +54,10 @@ class Questions:
         return Question(_unloading(short.path, models), _sized(body, models, model))
 
 
-def _short(source: EngineSource, engine: EngineReading) -> Short | None:
-    if isinstance(source.request, CustomRequest):
-        return Short(source.request.path, source.request.body, names_model=False)
-    return short_request(engine.profile, source.request)
+def _short(source: EnginePlace, engine: EngineReading) -> Short | None:
+    if isinstance(source.request, str):
+        return short_request(engine.profile, source.request)
+    return Short(source.request.path, source.request.body, names_model=False)
 
 
 def _unloading(path: str, models: Models | None) -> str:

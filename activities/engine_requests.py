@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from activities.answers import BadAnswer
@@ -10,9 +10,9 @@ from activities.engine_http import Broken, Unreachable
 from activities.engine_pages import EnginePages
 from activities.engine_questions import Question, Questions
 from fleet.contracts.engine import AskRequest
-from fleet.engine_sources import EngineSource
 from fleet.engines.answers import first_line, of_request
 from fleet.engines.asking import Watched, checked, concluded, left_of, rank, whom, with_answer
+from fleet.engines.place import EnginePlace
 from fleet.engines.profiles import profile_named
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
 from fleet.readings import Reading
@@ -30,7 +30,7 @@ class _Asking:
     """What is asked of whom, and what its page showed before."""
 
     server: str
-    source: EngineSource
+    source: EnginePlace
     before: EngineReading
     question: Question
 
@@ -51,7 +51,7 @@ class EngineRequests:
         self._pages = pages
         self._questions = Questions(pages)
 
-    async def ask(self, server: str, source: EngineSource, request: AskRequest) -> Reading:
+    async def ask(self, server: str, source: EnginePlace, request: AskRequest) -> Reading:
         """The last reading, with what the request came to; without, where none is to be sent."""
         reading = await self._pages.look(server, source, source.timeout)
         is_known = reading.engine is not None and self._questions.are_known(source, reading.engine)
@@ -77,7 +77,7 @@ class EngineRequests:
             answer = checked(answer, reading, asking.before, engine)
             engines = left_of(tuple(others), asking.before, reading)
             if answer.came is not Came.GIVEN or not engines:
-                answer = answer.model_copy(update={"sent": sent})
+                answer = replace(answer, sent=sent)
                 return concluded(reading, watched, answer)
 
     async def _look(self, asking: _Asking) -> Reading:
@@ -90,11 +90,11 @@ class EngineRequests:
         began = time.monotonic()
         try:
             await self._wait(asking, sending, watching, watched)
-            took = {"took": round(time.monotonic() - began, 2), "rank": name}
+            took = round(time.monotonic() - began, 2)
             if sending.done():
-                return sending.result().model_copy(update=took)
+                return replace(sending.result(), took=took, rank=name)
             came = Came.MOVED if watched.others_moved else Came.NONE
-            return Answer(came=came).model_copy(update=took)
+            return Answer(came=came, took=took, rank=name)
         finally:
             for task in (sending, watching):
                 task.cancel()

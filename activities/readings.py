@@ -2,6 +2,7 @@
 
 import asyncio
 import traceback
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -134,8 +135,8 @@ class ReadingActivities:
             _log.warning("a guard was not asked", server=reading.server, error=repr(problem)[:200])
             return reading
         last = _last_restart(guard, reading.at - load_limit) if guard is not None else None
-        known = engine.model_copy(update={"restarted_at": last})
-        return reading.model_copy(update={"engine": known})
+        known = replace(engine, restarted_at=last)
+        return replace(reading, engine=known)
 
     async def _read(self, spec: ServerSpec) -> Reading:
         source = spec.source

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from fleet.secret_refs import SecretRef
+from fleet.engines.place import KeyPlace
 
 _LARGEST = 16 * 1024
 
@@ -12,7 +12,7 @@ class SecretError(Exception):
     """A secret that can't be used. Names the variable or the file, and never what is in it."""
 
 
-def resolve(ref: SecretRef) -> str:
+def resolve(ref: KeyPlace) -> str:
     """Read a secret; a file's trailing line ends are no part of it.
 
     Raises:

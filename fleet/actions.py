@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from fleet.arguments import Arguments
-from fleet.durations import Duration, parse, within
+from fleet.duration_fields import Duration, within
+from fleet.durations import parse
 from fleet.gpu_memory import GpuMemory
 from fleet.policy import STRICT, HostBudget, Policy, Positive
 from fleet.refusal import refusal

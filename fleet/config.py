@@ -32,15 +32,17 @@ from fleet.actions import (
     SystemdRestart,
 )
 from fleet.any_source import Source, record
-from fleet.durations import Duration, parse, within
+from fleet.duration_fields import Duration, within
+from fleet.durations import parse
 from fleet.endpoints import Endpoint, Gateway
 from fleet.engine_sources import EngineSource
 from fleet.host_budgets import contradictions as host_budget_contradictions
 from fleet.ladder import Step
 from fleet.policy import STRICT, HostBudget, Policy, Storm, merged, normal, off
 from fleet.refusal import Refusal, raise_all
-from fleet.secret_refs import SecretRef, checked_url
+from fleet.secret_refs import SecretRef
 from fleet.sources import RecordFields, RedisSource, StateWords, StatusSource, Store
+from fleet.urls import checked_url
 
 __all__ = [
     "Alerts",

@@ -21,7 +21,8 @@ from fleet.engines import judge as engines
 from fleet.engines.reading import Page
 from fleet.engines.sighting import Sighting, compare
 from fleet.engines.windows import longest_of
-from fleet.judge import Finding, find
+from fleet.findings import Finding
+from fleet.judge import find
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading, ReadStatus, WorkState
 from fleet.remediation import TRY_AGAIN

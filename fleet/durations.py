@@ -2,16 +2,13 @@
 
 import re
 from datetime import timedelta
-from typing import Annotated, Any
-
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
 from fleet.refusal import refusal
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _TOKEN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _WHOLE = re.compile(rf"(?:{_TOKEN.pattern})+", re.ASCII)
-_HOW = 'write a number and a unit (ms, s, m, h, d) in quotes, like "120s" or "3m"'
+HOW = 'write a number and a unit (ms, s, m, h, d) in quotes, like "120s" or "3m"'
 _LONGEST = timedelta(days=366)
 
 
@@ -25,7 +22,7 @@ def parse(text: str) -> timedelta:
     """
     compact = text.strip()
     if not _WHOLE.fullmatch(compact):
-        raise refusal(f"{text!r} is no duration", _HOW)
+        raise refusal(f"{text!r} is no duration", HOW)
     parts = _TOKEN.findall(compact)
     if len({unit for _, unit in parts}) < len(parts):
         raise refusal(f"{text!r} has a unit twice", "write each unit once")
@@ -55,24 +52,12 @@ def brief(span: timedelta) -> str:
     return "".join(re.findall(r"\d+[a-z]+", text)[:2]) or "0s"
 
 
-def _coerce(value: Any) -> Any:
-    if isinstance(value, str):
-        return parse(value)
-    if isinstance(value, timedelta):
-        return value
-    raise refusal(f"{value!r} is no duration", _HOW)
+def bounded(span: timedelta, shortest: str, longest: str) -> timedelta:
+    """The span, if it lies within bounds, both included, written as people write them.
 
-
-Duration = Annotated[timedelta, BeforeValidator(_coerce), PlainSerializer(show, return_type=str)]
-
-
-def within(shortest: str, longest: str) -> AfterValidator:
-    """Bounds for a ``Duration``, both included, written as people write them."""
-    low, high = parse(shortest), parse(longest)
-
-    def check(span: timedelta) -> timedelta:
-        if not low <= span <= high:
-            raise refusal(f"{show(span)} is out of range", f"choose from {shortest} to {longest}")
-        return span
-
-    return AfterValidator(check)
+    Raises:
+        ValueError: it does not.
+    """
+    if not parse(shortest) <= span <= parse(longest):
+        raise refusal(f"{show(span)} is out of range", f"choose from {shortest} to {longest}")
+    return span

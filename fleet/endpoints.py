@@ -8,11 +8,13 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from fleet.addresses import LONGEST_SOCKET, UNIX, host_and_port
-from fleet.durations import Duration, parse, within
+from fleet.duration_fields import Duration, within
+from fleet.durations import parse
 from fleet.policy import STRICT
 from fleet.refusal import Refusal, raise_all, refusal
-from fleet.secret_refs import SecretRef, checked_url
+from fleet.secret_refs import SecretRef
 from fleet.sizes import Size, parse_size, size_within
+from fleet.urls import checked_url
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 

@@ -11,8 +11,9 @@ from pydantic import BaseModel, Field, field_validator
 
 from fleet.arguments import Arguments
 from fleet.contracts.host import GpuHolder, HostErrorType
-from fleet.durations import Duration, parse
-from fleet.durations import within as ranging
+from fleet.duration_fields import Duration
+from fleet.duration_fields import within as ranging
+from fleet.durations import parse
 from fleet.host_replies import Reply, ReplyError, succeeded
 from fleet.policy import STRICT
 from fleet.refusal import refusal

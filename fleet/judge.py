@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from fleet.durations import brief
+from fleet.findings import Finding
 from fleet.policy import MOST_OBSERVATIONS, Policy
 from fleet.readings import Reading, ReadStatus, WorkState
 from fleet.verdicts import GOOD, Verdict
@@ -34,15 +35,6 @@ _DIGEST = 8
 
 #: Verdicts on a heartbeat that stands still: one that moved ends them.
 AT_REST = frozenset({Verdict.HUNG, Verdict.SILENT})
-
-
-class Finding(BaseModel):
-    """What a single reading says, and in words, why."""
-
-    model_config = ConfigDict(frozen=True)
-
-    verdict: Verdict
-    why: str
 
 
 class Memory(BaseModel):

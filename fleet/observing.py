@@ -4,7 +4,8 @@ from datetime import timedelta
 
 from fleet import judge
 from fleet.engines.observe import observe as observe_engine
-from fleet.judge import Finding, Memory
+from fleet.findings import Finding
+from fleet.judge import Memory
 from fleet.policy import Policy
 from fleet.readings import Reading
 

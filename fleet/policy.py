@@ -17,7 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from fleet.durations import Duration, parse, show, within
+from fleet.duration_fields import Duration, within
+from fleet.durations import parse, show
 from fleet.gpu_faults import DEFAULT_STATES, DEFAULT_XIDS, GpuState
 from fleet.refusal import Refusal, raise_all, refusal
 from fleet.verdicts import Verdict

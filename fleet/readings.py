@@ -1,12 +1,12 @@
 """What was seen of a server, before anything is concluded from it."""
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
-
 from fleet.durations import brief
 from fleet.engines.reading import EngineReading
+from fleet.limits import check_lengths
 
 
 class ReadStatus(StrEnum):
@@ -25,7 +25,8 @@ class WorkState(StrEnum):
     OTHER = "other"
 
 
-class Reading(BaseModel):
+@dataclass(frozen=True)
+class Reading:
     """One look at a server: its heartbeat record, or the page of its engine, which has ``engine``.
 
     ``at`` is the observer's clock; ``heartbeat`` is the worker's. ``process`` is whatever names the
@@ -33,19 +34,23 @@ class Reading(BaseModel):
     change of it means something.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     server: str
-    at: AwareDatetime
+    at: datetime
     status: ReadStatus = ReadStatus.OK
     state: WorkState = WorkState.OTHER
-    word: str = Field(default="", max_length=40)
-    heartbeat: AwareDatetime | None = None
-    progress: str | None = Field(default=None, max_length=64)
-    job: str | None = Field(default=None, max_length=80)
-    process: str | None = Field(default=None, max_length=64)
-    detail: str = Field(default="", max_length=300)
+    word: str = ""
+    heartbeat: datetime | None = None
+    progress: str | None = None
+    job: str | None = None
+    process: str | None = None
+    detail: str = ""
     engine: EngineReading | None = None
+
+    def __post_init__(self) -> None:
+        check_lengths(self, word=40, progress=64, job=80, process=64, detail=300)
+        for at in (self.at, self.heartbeat):
+            if at is not None and at.tzinfo is None:
+                raise ValueError("a time of a reading has no time zone")
 
     def age(self) -> float | None:
         """Seconds between the heartbeat (the worker's clock) and the reading (the observer's)."""

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from fleet.contracts.record import Kept, Look
-from fleet.judge import AT_REST, FRESH_INTERVALS, Finding, Memory
+from fleet.findings import Finding
+from fleet.judge import AT_REST, FRESH_INTERVALS, Memory
 from fleet.readings import Reading, ReadStatus
 from fleet.verdicts import GOOD, Verdict
 

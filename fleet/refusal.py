@@ -4,10 +4,10 @@ Both parts travel in pydantic's own errors, so whoever prints them can set them 
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
+if TYPE_CHECKING:
+    from pydantic_core import PydanticCustomError
 
 REFUSED = "refused"
 
@@ -20,8 +20,10 @@ class Refusal(NamedTuple):
     remedy: str
 
 
-def refusal(message: str, remedy: str) -> PydanticCustomError:
+def refusal(message: str, remedy: str) -> "PydanticCustomError":
     """A ``ValueError`` to raise in a validator, or anywhere else."""
+    from pydantic_core import PydanticCustomError  # noqa: PLC0415 - takes a while, and is seldom needed
+
     return PydanticCustomError(
         REFUSED, "{message}: {remedy}", {"message": message, "remedy": remedy}
     )
@@ -33,6 +35,8 @@ def raise_all(model: str, found: Iterable[Refusal]) -> None:
     Raises:
         ValidationError: there is at least one.
     """
+    from pydantic_core import InitErrorDetails, ValidationError  # noqa: PLC0415
+
     details = [
         InitErrorDetails(type=refusal(each.message, each.remedy), loc=each.at, input=None)
         for each in found

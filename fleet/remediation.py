@@ -9,7 +9,7 @@ from fleet.contracts.fleet import PresentPolicy
 from fleet.contracts.guard import Hold
 from fleet.contracts.host import HostState, HostStatus
 from fleet.contracts.remediation import Outcome
-from fleet.judge import Finding
+from fleet.findings import Finding
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading
 from fleet.verdicts import ACTIONABLE, GOOD, Verdict

@@ -11,7 +11,8 @@ from itertools import groupby
 
 from fleet.contracts.record import Look
 from fleet.durations import brief, show
-from fleet.judge import Finding, Memory
+from fleet.findings import Finding
+from fleet.judge import Memory
 from fleet.ledger import local_day
 from fleet.observing import observe
 from fleet.policy import DailyBudget, Policy

@@ -13,10 +13,12 @@ from pydantic import (
     model_validator,
 )
 
-from fleet.durations import Duration, parse, within
+from fleet.duration_fields import Duration, within
+from fleet.durations import parse
 from fleet.policy import STRICT, TimeFormat
 from fleet.refusal import Refusal, raise_all, refusal
-from fleet.secret_refs import SecretRef, checked_url
+from fleet.secret_refs import SecretRef
+from fleet.urls import checked_url
 
 _NEEDED = ("state", "heartbeat")
 

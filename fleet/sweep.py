@@ -12,7 +12,8 @@ from fleet.contracts.names import incident_id
 from fleet.contracts.record import Look
 from fleet.contracts.sweep import Observation, Report, SweepReadings, SweepResult
 from fleet.durations import brief
-from fleet.judge import Finding, Memory, unconfirmed
+from fleet.findings import Finding
+from fleet.judge import Memory, unconfirmed
 from fleet.observing import observe
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading

@@ -11,6 +11,7 @@ released, it is moved to a folder of its own before the next one is recorded.
 """
 
 import asyncio
+import dataclasses
 import logging
 import sys
 import tempfile
@@ -258,7 +259,7 @@ async def sweeps(recorder: Recorder) -> None:
 
 
 def _run(reading: Reading, process: str) -> Reading:
-    return reading.model_copy(update={"process": process})
+    return dataclasses.replace(reading, process=process)
 
 
 async def _guarded(made: Shard) -> None:

@@ -10,8 +10,8 @@ from worker.commands.exits import Exit, Stop
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from fleet.engine_sources import EngineSource
-    from fleet.policy import Policy
+    from fleet.engines.place import EnginePlace
+    from fleet.patience import Patience
     from worker.check_report import Report
 
 #: What a shell makes of a program that Ctrl-C ended.
@@ -67,7 +67,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _checked(
-    source: "EngineSource", policy: "Policy", limit: "timedelta | None", *, ask: bool
+    source: "EnginePlace", policy: "Patience", limit: "timedelta | None", *, ask: bool
 ) -> "Report":
     import asyncio  # noqa: PLC0415
 
@@ -76,7 +76,7 @@ def _checked(
     return asyncio.run(Checker(source, policy, _tell, ask=ask).run(limit))
 
 
-def _watch(source: "EngineSource", policy: "Policy") -> None:
+def _watch(source: "EnginePlace", policy: "Patience") -> None:
     import asyncio  # noqa: PLC0415
 
     from worker.check_watch import watch  # noqa: PLC0415 - loads what draws it

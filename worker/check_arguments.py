@@ -3,7 +3,8 @@ long to load as a check's own code, so this one command is read by the standard 
 """
 
 import argparse
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from worker.commands.exits import Exit, Stop
@@ -38,7 +39,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         prog="steady check",
         description=f"{SUMMARY}\n{_MORE}",
         epilog=_ENDING,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_help(is_wanted=not {"-h", "--help"}.isdisjoint(arguments)),
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -48,6 +49,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     _patience(parser.add_argument_group("what is asked, and patience"))
     _answer(parser.add_argument_group("what comes out"))
     return parser.parse_args(arguments)
+
+
+def _help(*, is_wanted: bool) -> Callable[..., argparse.HelpFormatter]:
+    """Told a width, it doesn't load what asks the terminal."""
+    shape = argparse.RawDescriptionHelpFormatter
+    return shape if is_wanted else functools.partial(shape, width=80)
 
 
 def _reaching(group: argparse._ArgumentGroup) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fleet.durations import brief
 from fleet.engines.reading import EngineState, Page
-from fleet.judge import Finding
+from fleet.findings import Finding
 from fleet.readings import Reading
 from fleet.verdicts import ACTIONABLE, GOOD, Verdict
 from worker.check_report import many, moved, printable
@@ -119,7 +119,7 @@ def _rows(engine: EngineState, seen: Watching) -> Iterator[list[RenderableType]]
 def _value(name: str, value: float) -> str:
     if name == "kv":
         return f"{value:.2%}"
-    return f"{value:,.0f}" if value.is_integer() else f"{value:,.3f}"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.3f}"
 
 
 def _moved(label: str, name: str, seen: Watching) -> Text:

@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.live import Live
 
 from activities.engine_pages import EnginePages, place
-from fleet.engine_sources import EngineSource
 from fleet.engines.judge import find
+from fleet.engines.place import EnginePlace
 from fleet.engines.reading import Page
 from fleet.engines.sighting import Sighting, seen_after
-from fleet.judge import Finding
-from fleet.policy import Policy
+from fleet.findings import Finding
+from fleet.patience import Patience
 from fleet.readings import Reading
 from worker.check_view import Watching, line, screen
 
@@ -21,7 +21,7 @@ from worker.check_view import Watching, line, screen
 class Onlooker:
     """Judges look after look as a sweep does: nothing is waited for, and nobody is asked."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Patience) -> None:
         self._policy = policy
         self._last: Sighting | None = None
         self._at: datetime | None = None
@@ -34,7 +34,7 @@ class Onlooker:
         return finding
 
 
-async def watch(source: EngineSource, policy: Policy) -> None:
+async def watch(source: EnginePlace, policy: Patience) -> None:
     """Look until it is cancelled; on a terminal one view, else a line for each look."""
     pages, judge = EnginePages(), Onlooker(policy).judge
     seen = Watching(place(source), policy.confirm_wait, datetime.now(UTC))

@@ -13,11 +13,11 @@ from activities.engine_pages import EnginePages, place
 from activities.engine_requests import EngineRequests
 from fleet.contracts.engine import AskRequest
 from fleet.durations import brief, show
-from fleet.engine_sources import EngineSource
 from fleet.engines.checking import Checked, check
+from fleet.engines.place import EnginePlace
 from fleet.engines.proving import Ask, Pause, Step
 from fleet.engines.reading import EngineReading, Page
-from fleet.policy import Policy
+from fleet.patience import Patience
 from fleet.readings import Reading
 from fleet.verdicts import Verdict
 from worker.check_options import in_flags
@@ -36,7 +36,7 @@ class CountedPages(EnginePages):
         self.moved: dict[str, set[str]] = {}
         self.last: EngineReading | None = None
 
-    async def look(self, server: str, source: EngineSource, limit: timedelta) -> Reading:
+    async def look(self, server: str, source: EnginePlace, limit: timedelta) -> Reading:
         reading = await super().look(server, source, limit)
         self.readings += 1
         engine = reading.engine
@@ -47,7 +47,7 @@ class CountedPages(EnginePages):
         return reading
 
     async def post(
-        self, source: EngineSource, path: str, body: dict[str, Any], more: dict[str, str]
+        self, source: EnginePlace, path: str, body: dict[str, Any], more: dict[str, str]
     ) -> Got:
         self.sent += 1
         return await super().post(source, path, body, more)
@@ -56,7 +56,7 @@ class CountedPages(EnginePages):
 class Checker:
     """Checks one engine, once. ``ask``: whether it may be sent a request at all."""
 
-    def __init__(self, source: EngineSource, policy: Policy, tell: Tell, *, ask: bool) -> None:
+    def __init__(self, source: EnginePlace, policy: Patience, tell: Tell, *, ask: bool) -> None:
         self._source, self._policy, self._tell, self._ask = source, policy, tell, ask
         self._pages = CountedPages()
         self._requests = EngineRequests(self._pages)

@@ -31,8 +31,6 @@ def _run(arguments: list[str]) -> None:
     if arguments[:1] == ["check"]:
         # What is loaded here is no garbage, and looking at it again and again takes a twentieth.
         gc.set_threshold(100_000)
-        # Looking for pydantic's plugins among all that is installed takes a tenth of the time.
-        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
         _check(arguments[1:])
     else:
         from worker.cli import app  # noqa: PLC0415

@@ -12,7 +12,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fleet.addresses import host_and_port
 from fleet.contracts.names import TASK_QUEUE
-from fleet.durations import Duration, parse, within
+from fleet.duration_fields import Duration, within
+from fleet.durations import parse
 
 
 class Settings(BaseSettings):

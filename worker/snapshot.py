@@ -28,7 +28,7 @@ from fleet.contracts.names import FLEET_ID, REMEDIATION
 from fleet.contracts.remediation import Phase, RemediationStatus
 from fleet.contracts.storm import StormState
 from fleet.contracts.sweep import SweepResult
-from fleet.durations import Duration
+from fleet.duration_fields import Duration
 from fleet.judge import Memory
 from fleet.storms import blocked_by
 from fleet.verdicts import ALERT_ONLY, Verdict

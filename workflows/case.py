@@ -14,7 +14,8 @@ with workflow.unsafe.imports_passed_through():
     from fleet.contracts.guard import Incident
     from fleet.contracts.names import incident_id
     from fleet.contracts.remediation import RemediationInput
-    from fleet.judge import Finding, still_bad
+    from fleet.findings import Finding
+    from fleet.judge import still_bad
     from fleet.policy import Policy
     from fleet.readings import Reading
     from workflows.alerting import raise_alert

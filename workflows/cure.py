@@ -11,7 +11,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet.contracts.host import Effect, HostState, HostStatus, RestartOrder, RestartResult
     from fleet.contracts.remediation import Phase
     from fleet.durations import brief
-    from fleet.judge import Finding
+    from fleet.findings import Finding
     from fleet.ladder import Step
     from fleet.policy import Policy
     from fleet.readings import Reading, ReadStatus

@@ -18,8 +18,8 @@ with workflow.unsafe.imports_passed_through():
     from fleet.engine_sources import EngineSource
     from fleet.engines.proof import is_open
     from fleet.engines.proving import Ask, Known, Pause, settle
-    from fleet.judge import Finding
-    from fleet.policy import Policy
+    from fleet.findings import Finding
+    from fleet.patience import Patience
     from fleet.readings import Reading
     from fleet.verdicts import Verdict
     from workflows.ask import ASK_WITHIN, AskEngine
@@ -39,17 +39,17 @@ class Engines(Known):
         super().__init__()
         self._server, self._book, self._orders, self._hands = server, book, orders, hands
 
-    def judge(self, reading: Reading, policy: Policy) -> Finding:
+    def judge(self, reading: Reading, policy: Patience) -> Finding:
         finding = super().judge(reading, policy)
         self._book.read(reading, str(finding.verdict))
         return finding
 
-    def heard(self, reading: Reading, policy: Policy) -> Finding:
+    def heard(self, reading: Reading, policy: Patience) -> Finding:
         finding = super().heard(reading, policy)
         self._book.note(f"asked: {finding.why}")
         return finding
 
-    async def settle(self, reading: Reading, policy: Policy, why: str) -> tuple[Reading, Finding]:
+    async def settle(self, reading: Reading, policy: Patience, why: str) -> tuple[Reading, Finding]:
         """Judge a look, and where it proves nothing look and ask until it is known.
 
         Raises:
@@ -69,7 +69,7 @@ class Engines(Known):
             else:
                 came = await self._hands.read(why)
 
-    async def _settle_once_more(self, policy: Policy, why: str) -> tuple[Reading, Finding]:
+    async def _settle_once_more(self, policy: Patience, why: str) -> tuple[Reading, Finding]:
         """After a request of which nothing is known: a worker that died says nothing of a server.
 
         That request may be at the engine until its deadline, so no other is sent before.

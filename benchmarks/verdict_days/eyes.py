@@ -1,6 +1,7 @@
 """How steady sees a simulated server: its pages through the real reader, its answers, the clock."""
 
 from collections.abc import Generator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from benchmarks.verdict_days.server import Refused, Slow
@@ -99,7 +100,7 @@ class Eyes:
             answer = checked(answer, reading, before, engine)
             engines = left_of(tuple(others), before, reading)
             if answer.came is not Came.GIVEN or not engines:
-                return concluded(reading, watched, answer.model_copy(update={"sent": sent}))
+                return concluded(reading, watched, replace(answer, sent=sent))
 
     def _send(
         self, before: EngineReading, engine: EngineState, watched: Watched

@@ -20,7 +20,7 @@ from fleet.engines.proving import (
     confirm,
     settle,
 )
-from fleet.judge import Finding
+from fleet.findings import Finding
 from fleet.policy import Policy
 from fleet.readings import Reading
 from fleet.remediation import Decision, Next, Standing, by_reading, deadline

@@ -13,7 +13,8 @@ from fleet.contracts.sweep import Report, SweepReadings, SweepResult
 from fleet.durations import parse
 from fleet.engines.probing import carried, whom
 from fleet.engines.reading import EngineReading, Page
-from fleet.judge import Finding, Memory
+from fleet.findings import Finding
+from fleet.judge import Memory
 from fleet.observing import observe
 from fleet.policy import Policy
 from fleet.readings import Reading

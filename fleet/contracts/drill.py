@@ -8,7 +8,7 @@ from fleet.config import ServerSpec
 from fleet.contracts.host import HostState
 from fleet.contracts.names import Message
 from fleet.contracts.remediation import Moment, Outcome, Phase
-from fleet.durations import Duration
+from fleet.duration_fields import Duration
 from fleet.policy import Budget, HostBudget
 
 

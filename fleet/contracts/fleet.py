@@ -8,7 +8,7 @@ from pydantic import AwareDatetime, Field
 from fleet.config import Alerts, Fleet, ServerSpec
 from fleet.contracts.gateway import Gateways
 from fleet.contracts.names import Message
-from fleet.durations import Duration
+from fleet.duration_fields import Duration
 from fleet.policy import Storm
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, BaseModel, Field
 
 from fleet.contracts.names import Message
-from fleet.durations import Duration, within
+from fleet.duration_fields import Duration, within
 from fleet.policy import STRICT
 from fleet.secret_refs import SecretRef
 

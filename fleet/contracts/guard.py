@@ -9,7 +9,7 @@ from pydantic import AwareDatetime
 
 from fleet.contracts.names import Message
 from fleet.contracts.sweep import Observation
-from fleet.durations import Duration
+from fleet.duration_fields import Duration
 from fleet.policy import Budget, Mode, RollingBudget
 from fleet.verdicts import Verdict
 

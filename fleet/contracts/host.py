@@ -6,7 +6,7 @@ from enum import StrEnum
 from pydantic import AwareDatetime, Field
 
 from fleet.contracts.names import Message, ServerRequest
-from fleet.durations import Duration
+from fleet.duration_fields import Duration
 from fleet.gpu_faults import Remedy
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from pydantic import AwareDatetime
 
 from fleet.contracts.names import Message
-from fleet.durations import Duration
+from fleet.duration_fields import Duration
 
 
 class Look(NamedTuple):

@@ -7,7 +7,7 @@ from pydantic import AwareDatetime
 from fleet.contracts.gateway import Gateways
 from fleet.contracts.guard import Incident
 from fleet.contracts.names import Message
-from fleet.durations import Duration
+from fleet.duration_fields import Duration
 from fleet.verdicts import Verdict
 
 

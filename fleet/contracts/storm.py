@@ -6,7 +6,7 @@ from pydantic import AwareDatetime, Field
 
 from fleet.contracts.fleet import StormTerms
 from fleet.contracts.names import Message
-from fleet.durations import Duration
+from fleet.duration_fields import Duration
 
 #: A shard has at most so many servers.
 _MOST_ILL = 500

@@ -4,7 +4,7 @@ from pydantic import AwareDatetime
 
 from fleet.contracts.fleet import Pause, StormTerms
 from fleet.contracts.names import Message
-from fleet.durations import Duration
+from fleet.duration_fields import Duration
 from fleet.judge import Memory
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading

@@ -1,6 +1,7 @@
 """Who is sent a short request, and what the looks beside it and after it make of its answer."""
 
 from collections import Counter
+from dataclasses import replace
 
 from fleet.contracts.engine import AskRequest
 from fleet.engines.profiles import profile_named
@@ -133,7 +134,7 @@ def checked(answer: Answer, reading: Reading, before: EngineReading, engine: Eng
         return answer
     if not engine.in_flight and not is_named(before):
         return answer
-    return answer.model_copy(update={"came": Came.ELSEWHERE})
+    return replace(answer, came=Came.ELSEWHERE)
 
 
 class Watched:
@@ -201,11 +202,11 @@ def concluded(reading: Reading, watched: Watched, answer: Answer) -> Reading:
     if reading.engine is None or reading.engine.page not in (Page.OK, Page.LISTED):
         return reading
     if answer.came is Came.NONE and watched.others_moved:
-        answer = answer.model_copy(update={"came": Came.MOVED})
+        answer = replace(answer, came=Came.MOVED)
     return with_answer(reading, answer)
 
 
 def with_answer(reading: Reading, answer: Answer) -> Reading:
     assert reading.engine is not None
-    engine = reading.engine.model_copy(update={"answer": answer})
-    return reading.model_copy(update={"engine": engine})
+    engine = replace(reading.engine, answer=answer)
+    return replace(reading, engine=engine)

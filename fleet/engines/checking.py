@@ -14,8 +14,8 @@ from fleet.engines.proof import is_open
 from fleet.engines.proving import WAITS, Ask, Known, Look, Pause, Step, settle
 from fleet.engines.reading import Came, EngineReading, Page
 from fleet.engines.sighting import Sighting, compare
-from fleet.judge import Finding
-from fleet.policy import Policy
+from fleet.findings import Finding
+from fleet.patience import Patience
 from fleet.readings import Reading
 from fleet.verdicts import Verdict
 
@@ -42,14 +42,14 @@ class Watched(Known):
         super().__init__()
         self.found: tuple[Reading, Finding, str] | None = None
 
-    def judge(self, reading: Reading, policy: Policy) -> Finding:
+    def judge(self, reading: Reading, policy: Patience) -> Finding:
         last = self.last
         finding = super().judge(reading, policy)
         unasked = "; it was not asked" if is_open(reading, finding, last) else ""
         self.found = (reading, finding, unasked)
         return finding
 
-    def heard(self, reading: Reading, policy: Policy) -> Finding:
+    def heard(self, reading: Reading, policy: Patience) -> Finding:
         answer = reading.engine.answer if reading.engine is not None else None
         worked = self.last is not None and self.last.in_flight
         is_stale = worked and answer is not None and answer.came is Came.GIVEN
@@ -58,7 +58,7 @@ class Watched(Known):
         return finding
 
 
-def check(policy: Policy) -> Checking:
+def check(policy: Patience) -> Checking:
     """From the first look to a verdict. Sent none for an ``Ask``, it goes by what it has seen."""
     known = Watched()
     reading = _seen((yield Look()))
@@ -81,7 +81,7 @@ def check(policy: Policy) -> Checking:
 
 
 def _idle_beside(
-    known: Watched, first: EngineReading | None, policy: Policy
+    known: Watched, first: EngineReading | None, policy: Patience
 ) -> Generator[Step, Reading | None, None]:
     """Of a server at work, the idle ranks that nothing moved in since the first look, where a
     request can name them: one that froze while idle shows nothing else.
@@ -117,7 +117,7 @@ def _has_just_begun(reading: Reading, last: EngineReading | None) -> bool:
     return change.known and not change.moved
 
 
-def _checked(known: Watched, policy: Policy) -> Checked:
+def _checked(known: Watched, policy: Patience) -> Checked:
     assert known.found is not None, "it was looked at"
     reading, finding, remark = known.found
     if finding.verdict is Verdict.LOADING:
@@ -125,7 +125,7 @@ def _checked(known: Watched, policy: Policy) -> Checked:
     return Checked(finding.verdict, f"{finding.why}{remark}", reading)
 
 
-def _loading(reading: Reading, finding: Finding, policy: Policy) -> tuple[Finding, str]:
+def _loading(reading: Reading, finding: Finding, policy: Patience) -> tuple[Finding, str]:
     """Measured by the start that the server itself names: nobody knows since when it was seen."""
     started = reading.engine.started if reading.engine is not None else None
     since = _time_of_day(started, reading.at)

@@ -4,14 +4,15 @@ One look proves no hang, and neither do two: work in flight that stands still is
 a remediation confirms. ``stuck`` and ``unresponsive`` are said there, after a request.
 """
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fleet.durations import brief
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
 from fleet.engines.sighting import Change, Sighting, compare
 from fleet.engines.windows import window_of
-from fleet.judge import Finding
-from fleet.policy import Policy
+from fleet.findings import Finding
+from fleet.patience import Patience
 from fleet.readings import Reading
 from fleet.verdicts import Verdict
 
@@ -40,7 +41,7 @@ _ANSWERED = {
 def find(
     reading: Reading,
     before: Sighting | None,
-    policy: Policy,
+    policy: Patience,
     loading: datetime | None = None,
     age: timedelta | None = None,
 ) -> Finding:
@@ -62,7 +63,7 @@ def find(
 
 
 def _seen(
-    reading: Reading, engine: EngineReading, policy: Policy, loading: datetime | None
+    reading: Reading, engine: EngineReading, policy: Patience, loading: datetime | None
 ) -> Finding | None:
     """What it says of itself, or has answered; none where only movement can tell."""
     if engine.asleep:
@@ -79,13 +80,13 @@ def _by_answer(
     reading: Reading,
     engine: EngineReading,
     answer: Answer,
-    policy: Policy,
+    policy: Patience,
     loading: datetime | None,
 ) -> Finding:
     """Without counters an answer says more than ``idle``, and none says less than a suspicion."""
     why = f"{in_words(answer)} ({engine.numbers() or reading.detail})"[:300]
     if answer.came is Came.LOADING:
-        return _unavailable(reading.model_copy(update={"detail": answer.detail}), policy, loading)
+        return _unavailable(replace(reading, detail=answer.detail), policy, loading)
     if answer.came is Came.FAILED and _is_booting(reading, engine, policy):
         return Finding(verdict=Verdict.LOADING, why=f"it was just started: {why}"[:300])
     if engine.page is Page.LISTED and answer.came is Came.GIVEN:
@@ -96,7 +97,7 @@ def _by_answer(
     return Finding(verdict=_ANSWERED[answer.came], why=why)
 
 
-def _is_booting(reading: Reading, engine: EngineReading, policy: Policy) -> bool:
+def _is_booting(reading: Reading, engine: EngineReading, policy: Patience) -> bool:
     """Whether its page says that its process was started less than a load ago."""
     try:
         since = reading.at.timestamp() - float(engine.started or "")
@@ -141,7 +142,7 @@ def standing_still(engines: tuple[EngineState, ...]) -> str:
     return f"work in flight, and no witness moved since the last look ({'; '.join(named)})"[:300]
 
 
-def _refused(reading: Reading, engine: EngineReading, policy: Policy) -> Finding:
+def _refused(reading: Reading, engine: EngineReading, policy: Patience) -> Finding:
     """Where steady itself has just restarted it, a port that is not open yet is a load."""
     since = reading.at - engine.restarted_at if engine.restarted_at is not None else None
     if since is None or since < timedelta(0):
@@ -151,7 +152,7 @@ def _refused(reading: Reading, engine: EngineReading, policy: Policy) -> Finding
     return Finding(verdict=Verdict.OVERDUE, why=f"not back {brief(since)} after its restart")
 
 
-def _unavailable(reading: Reading, policy: Policy, loading: datetime | None) -> Finding:
+def _unavailable(reading: Reading, policy: Patience, loading: datetime | None) -> Finding:
     since = reading.at - (loading or reading.at)
     said = f" ({reading.detail})" if reading.detail else ""
     if since > policy.load_limit:

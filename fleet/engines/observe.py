@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 from fleet.engines.judge import find
 from fleet.engines.reading import Page
 from fleet.engines.sighting import Sighting, seen_after
+from fleet.findings import Finding
 from fleet.judge import (
     APART_INTERVALS,
     FRESH_INTERVALS,
-    Finding,
     Memory,
     counted,
     only_looked,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from fleet.engines.judge import find
 from fleet.engines.reading import Came, EngineReading, Page
 from fleet.engines.sighting import Change, Sighting, compare
-from fleet.judge import Finding
-from fleet.policy import Policy
+from fleet.findings import Finding
+from fleet.patience import Patience
 from fleet.readings import Reading
 from fleet.verdicts import Verdict
 
@@ -20,7 +20,7 @@ class Proof:
     labels: frozenset[str]
 
 
-def proof_of(engine: EngineReading, policy: Policy) -> Proof | None:
+def proof_of(engine: EngineReading, policy: Patience) -> Proof | None:
     """What an unanswered request proves: ``stuck`` with work in flight, else ``unresponsive``.
 
     Without counters it proves nothing, unless the operator has said that it is to be acted on. A
@@ -39,7 +39,7 @@ def proof_of(engine: EngineReading, policy: Policy) -> Proof | None:
 
 
 def judge_again(
-    reading: Reading, proof: Proof | None, last: EngineReading | None, policy: Policy
+    reading: Reading, proof: Proof | None, last: EngineReading | None, policy: Patience
 ) -> Finding:
     """Judge a look inside a remediation: against its proof, else against its last look."""
     engine = reading.engine

@@ -5,7 +5,7 @@ well as on any other.
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from fleet.engines.judge import find
@@ -13,8 +13,8 @@ from fleet.engines.proof import Proof, is_open, is_shown_alive, judge_again, pro
 from fleet.engines.reading import Came, EngineReading, Page
 from fleet.engines.sighting import Sighting, compare
 from fleet.engines.windows import longest_window
-from fleet.judge import Finding
-from fleet.policy import Policy
+from fleet.findings import Finding
+from fleet.patience import Patience
 from fleet.readings import Reading
 from fleet.verdicts import GOOD, Verdict
 
@@ -95,7 +95,7 @@ class Known:
         self.last = self.proof = None
         self.doubted = ()
 
-    def judge(self, reading: Reading, policy: Policy) -> Finding:
+    def judge(self, reading: Reading, policy: Patience) -> Finding:
         """Judge a look by itself: nobody is asked and nothing is waited for."""
         finding = judge_again(reading, self.proof, self.last, policy)
         if finding.verdict not in _PROVED:
@@ -105,7 +105,7 @@ class Known:
         self._keep(reading)
         return finding
 
-    def heard(self, reading: Reading, policy: Policy) -> Finding:
+    def heard(self, reading: Reading, policy: Patience) -> Finding:
         """Judge the look after a request, with what the request came to."""
         proof = proof_of(reading.engine, policy) if reading.engine is not None else None
         before = Sighting.of(self.last) if self.last is not None else None
@@ -114,7 +114,7 @@ class Known:
         self.proof = proof
         if proof is not None:
             self.doubted = tuple(sorted(proof.labels))
-            finding = finding.model_copy(update={"verdict": proof.verdict})
+            finding = replace(finding, verdict=proof.verdict)
         return finding
 
     def _still(self, reading: Reading) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class Known:
             self.last = reading.engine
 
 
-def confirm(known: Known, doubt: EngineReading, policy: Policy) -> Confirming:
+def confirm(known: Known, doubt: EngineReading, policy: Patience) -> Confirming:
     """From the look that aroused a doubt to what can be proved of it."""
     unanswered = doubt.answer is not None and doubt.answer.came is Came.NONE
     known.last = doubt
@@ -146,7 +146,7 @@ def confirm(known: Known, doubt: EngineReading, policy: Policy) -> Confirming:
     return _concluded(doubt, asked, known.heard(asked, policy))
 
 
-def settle(known: Known, reading: Reading, policy: Policy) -> Settling:
+def settle(known: Known, reading: Reading, policy: Patience) -> Settling:
     """From a look of an open incident to what it says; none where a request got lost."""
     last = known.last
     finding = known.judge(reading, policy)
@@ -171,7 +171,7 @@ def _seen(reading: Reading | None) -> Reading:
 
 
 def _refuted(
-    known: Known, reading: Reading, policy: Policy, named: tuple[str, ...], *, unanswered: bool
+    known: Known, reading: Reading, policy: Patience, named: tuple[str, ...], *, unanswered: bool
 ) -> NotSo | None:
     """``named`` is the engine of several that gave no answer."""
     is_alive = is_shown_alive(reading, known.last, named)

@@ -1,8 +1,10 @@
 """What was seen of an engine: its page in a small form, and what a short request came to."""
 
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from fleet.limits import check_lengths
 
 #: Engines of one page; more share no server.
 MOST_ENGINES = 64
@@ -51,35 +53,39 @@ class Came(StrEnum):
     DIED = "died"
 
 
-class Answer(BaseModel):
+@dataclass(frozen=True)
+class Answer:
     """``took`` is in seconds, ``sent`` the number of requests that left for the engine. ``rank`` is
     the label of the engine that was meant, where a page has several.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     came: Came
-    detail: str = Field(default="", max_length=200)
+    detail: str = ""
     took: float | None = None
     sent: int = 0
-    rank: str = Field(default="", max_length=120)
+    rank: str = ""
+
+    def __post_init__(self) -> None:
+        check_lengths(self, detail=200, rank=120)
 
 
-class EngineState(BaseModel):
+@dataclass(frozen=True)
+class EngineState:
     """One engine of a page, a rank of a data-parallel server say. Witnesses go by short names.
 
     ``open`` are requests that its front end has taken in, where its own gauges show none.
     """
 
-    model_config = ConfigDict(frozen=True)
-
-    label: str = Field(default="", max_length=120)
+    label: str = ""
     running: float = 0
     waiting: float = 0
     open: float = 0
     steps: float | None = None
-    witnesses: dict[str, float] = {}
+    witnesses: dict[str, float] = field(default_factory=dict)
     asleep: bool = False
+
+    def __post_init__(self) -> None:
+        check_lengths(self, label=120)
 
     @property
     def in_flight(self) -> bool:
@@ -97,7 +103,8 @@ class EngineState(BaseModel):
         return ", ".join(parts)
 
 
-class EngineReading(BaseModel):
+@dataclass(frozen=True)
+class EngineReading:
     """One look at an engine server's page.
 
     ``profile`` is the engine that the page was read as. ``started`` is opaque, whatever the page
@@ -109,16 +116,17 @@ class EngineReading(BaseModel):
     before that was looked for don't say.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     profile: str
     page: Page = Page.OK
-    started: str | None = Field(default=None, max_length=40)
-    engines: tuple[EngineState, ...] = Field(default=(), max_length=MOST_ENGINES)
-    counters: dict[str, float] = {}
-    restarted_at: AwareDatetime | None = None
+    started: str | None = None
+    engines: tuple[EngineState, ...] = ()
+    counters: dict[str, float] = field(default_factory=dict)
+    restarted_at: datetime | None = None
     answer: Answer | None = None
     named: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_lengths(self, started=40, engines=MOST_ENGINES)
 
     @property
     def in_flight(self) -> bool:

@@ -177,7 +177,9 @@ def _width(count: int) -> int:
 
 
 def _essence(engine: EngineState) -> str:
-    moving = ",".join(f"{name}={value!r}" for name, value in sorted(engine.witnesses.items()))
+    moving = ",".join(
+        f"{name}={float(value)!r}" for name, value in sorted(engine.witnesses.items())
+    )
     return f"{engine.label}:{moving}"
 
 

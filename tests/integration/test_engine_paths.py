@@ -10,7 +10,8 @@ import pytest
 from activities.engine_pages import EnginePages
 from activities.engine_requests import EngineRequests
 from fleet.contracts.engine import AskRequest
-from fleet.engine_sources import EngineSource, Kind
+from fleet.engine_sources import EngineSource
+from fleet.engines.place import Kind
 from fleet.engines.proof import proof_of
 from fleet.engines.reading import Came, EngineReading, Page
 from fleet.policy import Policy

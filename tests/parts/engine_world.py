@@ -4,6 +4,7 @@ What a short request comes to is decided by the same state that its page shows.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -53,8 +54,8 @@ class EngineWorld(World):
         assert reading.engine is not None
         if answer is not None:
             said = Answer(came=answer, took=60, sent=1)
-            engine = reading.engine.model_copy(update={"answer": said})
-            reading = reading.model_copy(update={"engine": engine})
+            engine = replace(reading.engine, answer=said)
+            reading = replace(reading, engine=engine)
         seen = Observation(
             server=self.server,
             verdict=Verdict.SUSPECT,
@@ -146,7 +147,7 @@ class EngineWorld(World):
         engine = self._engine(reading.at)
         took = 60.0 if came is Came.NONE else 0.1
         answer = Answer(came=came, took=took, sent=1, detail="500, boom")
-        return reading.model_copy(update={"engine": engine.model_copy(update={"answer": answer})})
+        return replace(reading, engine=replace(engine, answer=answer))
 
     @property
     def activities(self) -> list[Callable[..., Any]]:

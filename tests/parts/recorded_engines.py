@@ -1,6 +1,7 @@
 """Engines to be recorded: suspicions in real seconds, and probes of those that are idle."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -91,7 +92,7 @@ class Probed(Shard):
     async def read_engines(self, request: SweepRequest) -> ProbeReadings:
         look = self.looks.pop(0)
         assert isinstance(look, Reading)
-        self.seen = look.model_copy(update={"server": self.server})
+        self.seen = replace(look, server=self.server)
         seen = SweepReadings(
             interval=EVERY,
             version=1,
@@ -107,8 +108,8 @@ class Probed(Shard):
             raise ApplicationError("the worker went away", type="Gone", non_retryable=True)
         answer = Answer(came=self.comes, took=1, sent=1)
         assert self.seen.engine is not None
-        engine = self.seen.engine.model_copy(update={"answer": answer})
-        return self.seen.model_copy(update={"engine": engine})
+        engine = replace(self.seen.engine, answer=answer)
+        return replace(self.seen, engine=engine)
 
     def worker(self) -> Worker:
         return Worker(

@@ -7,6 +7,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -68,7 +69,7 @@ def busy(seconds: float) -> Reading:
 
 def hung(seconds: float, last: float = 0) -> Reading:
     """What is seen of a server whose heartbeat stands still since the look at ``last``."""
-    return busy(last).model_copy(update={"at": T0 + timedelta(seconds=seconds)})
+    return replace(busy(last), at=T0 + timedelta(seconds=seconds))
 
 
 def gone(seconds: float) -> Reading:
@@ -147,7 +148,7 @@ class Shard:
         return SweepReadings(
             interval=EVERY,
             version=1,
-            readings=[look.model_copy(update={"server": self.server})],
+            readings=[replace(look, server=self.server)],
             policies=[self.policy],
             policy_of={self.server: 0},
             paused=self.paused,

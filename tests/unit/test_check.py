@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from fleet.engine_sources import CustomRequest, EngineSource
 from fleet.engines.checking import Checked, check
 from fleet.engines.page import read_page
+from fleet.engines.place import EnginePlace
 from fleet.engines.profiles import PROFILES
 from fleet.engines.proving import Ask, Look, Pause, Step
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
@@ -64,7 +66,7 @@ def test_every_verdict_has_its_exit_code(verdict: Verdict) -> None:
 
 def look(text: bytes, answer: Answer | None = None) -> Reading:
     seen, detail = read_page(text, PROFILES["vllm"])
-    seen = seen.model_copy(update={"answer": answer})
+    seen = replace(seen, answer=answer)
     return Reading(server="x", at=AT, detail=detail, engine=seen)
 
 
@@ -267,9 +269,9 @@ class TestWrongUsage:
             (["http://me:secret@x"], r"URL: .* name its variable with --api-key-env"),
             (["http://x", "--engine", "vlm"], r"--engine: 'vlm' .* one of .*vllm"),
             (["http://x", "--request", "poem"], r"--request: 'poem' .* one of completion"),
-            (["http://x", "--request", "{ path"], r"--request: is no table .*: write it as in a"),
+            (["http://x", "--request", "{ path"], r"--request: is no table .*: write it like {"),
             (["http://x", "--request", '{ path = "/a" }'], r"--request: body: Field required; wr"),
-            (["http://x", "--request", '{path="a",body={}}'], r"--request: path: is no path under"),
+            (["http://x", "--request", '{path="a",body={}}'], r"--request: path: is no path"),
             (["http://x", "--request", '{path="/a",body={},x=1}'], r"--request: x: .*; write it"),
             (["http://x", "--wait", "5"], r"--wait: '5' is no duration"),
             (["http://x", "--wait", "1h"], r"--wait: 1h is out of range: choose from 100ms to 10m"),
@@ -319,10 +321,12 @@ class TestWrongUsage:
 
 def test_the_options_make_the_source_that_a_fleet_file_would() -> None:
     given = {"kind": "sglang", "ca": "/ca.pem", "model": "m", "request": "chat", "deadline": "2m"}
-    made = check_options.source("https://x/", {**given, "metrics_url": "https://x:9/metrics"})
-    assert made == EngineSource.model_validate(
-        {**given, "url": "https://x", "metrics_url": "https://x:9/metrics"}
-    )
+    given["metrics_url"] = "https://x:9/metrics"
+    made: EnginePlace = check_options.source("https://x/", given)
+    in_file = EngineSource.model_validate({**given, "url": "https://x"})
+    assert {name: getattr(made, name) for name in EngineSource.model_fields} == dict(in_file)
+    plain = EngineSource(url="http://x", kind="engine")
+    assert asdict(check_options.source("http://x", {})) == dict(plain)
     assert check_options.source("http://x", {"kind": None}).kind == "engine"
     typed = '{ path = "/v1/score", body = { text = ["Hi"], top = 1 } }'
     own = check_options.source("http://x", {"request": typed}).request
@@ -336,7 +340,10 @@ def test_help_is_the_same_as_a_command_of_its_own_and_among_the_others() -> None
 
 
 #: A health check starts anew every few seconds, beside a server that needs the memory.
-_HEAVY = {"temporalio", "asyncssh", "redis", "apprise", "rich", "httpx", "typer", "click"}
+_HEAVY = {
+    *("temporalio", "asyncssh", "redis", "apprise", "httpx"),
+    *("rich", "typer", "click", "pydantic", "pydantic_core"),
+}
 _LOADED = """
 import os, sys
 end = os._exit

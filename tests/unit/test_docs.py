@@ -3,6 +3,7 @@
 import re
 import shlex
 import tomllib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -101,7 +102,7 @@ async def test_the_worker_of_the_readme_publishes_a_record_that_steady_understan
     assert find(reading, None, Policy()).verdict is Verdict.BUSY
     assert (reading.job, reading.progress) == ("job-7", "3")
     assert reading.process
-    old = reading.model_copy(update={"at": at + timedelta(minutes=3)})
+    old = replace(reading, at=at + timedelta(minutes=3))
     assert find(old, None, Policy()).verdict is Verdict.HUNG
 
 

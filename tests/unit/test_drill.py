@@ -1,5 +1,6 @@
 """What a drill decides, and what it is told as: no I/O, no clock."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -184,9 +185,7 @@ class TestEngines:
     def test_it_works_as_long_as_requests_are_in_flight(self) -> None:
         assert drill.readiness(self.page(7), Policy())[0] is Readiness.WORKS
         assert drill.readiness(self.page(7, running=0), Policy())[0] is Readiness.RESTS
-        slow = self.page(7).model_copy(
-            update={"engine": EngineReading(profile="vllm", page=Page.SLOW)}
-        )
+        slow = replace(self.page(7), engine=EngineReading(profile="vllm", page=Page.SLOW))
         assert drill.readiness(slow, Policy())[0] is Readiness.ILL
 
     def test_one_that_was_frozen_at_rest_has_nothing_in_flight(self) -> None:

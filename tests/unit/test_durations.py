@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from fleet.durations import Duration, brief, parse, show
+from fleet.duration_fields import Duration
+from fleet.durations import brief, parse, show
 
 
 @pytest.mark.parametrize(

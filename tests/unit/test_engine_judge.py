@@ -1,5 +1,6 @@
 """When an engine looks stuck, and when it only reads a long prompt. Sweeps are 30 s apart."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -47,9 +48,7 @@ def asked(seconds: float, came: Came, **numbers: Any) -> Reading:
     reading = seen(seconds, engine(**numbers))
     assert reading.engine is not None
     answer = Answer(came=came, took=60.0, sent=1)
-    return reading.model_copy(
-        update={"engine": reading.engine.model_copy(update={"answer": answer})}
-    )
+    return replace(reading, engine=replace(reading.engine, answer=answer))
 
 
 def watch(*readings: Reading, policy: Policy = POLICY) -> list[Memory]:

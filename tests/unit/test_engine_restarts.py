@@ -1,5 +1,7 @@
 """What says that an engine was started anew, and what is believed first."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,7 +77,7 @@ def test_of_very_many_ranks_the_total_is_compared() -> None:
 
 def test_a_counter_that_was_not_there_before_or_is_not_any_more_says_nothing() -> None:
     with_it, without = looked(PROFILES["tgi"], PROFILES["tgi"].falling[0], 1000), ranks()
-    fewer = with_it.model_copy(update={"counters": {}})
+    fewer = replace(with_it, counters={})
     assert not change(with_it, fewer).restarted
     assert not change(fewer, with_it).restarted
     assert not change(without, without).restarted

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from fleet.engines.page import read_page
 from fleet.engines.profiles import PROFILES
@@ -45,7 +47,7 @@ def judged(*looks: EngineReading) -> list[Verdict]:
     said: list[Verdict] = []
     for number, engine in enumerate(looks):
         at = datetime(2026, 11, 30, tzinfo=UTC) + timedelta(seconds=200 * number)
-        travelled = EngineReading.model_validate_json(engine.model_dump_json())
+        travelled = TypeAdapter(EngineReading).validate_json(to_json(engine))
         reading = Reading(server="s", at=at, engine=travelled)
         before, finding = observe(reading, before, Policy(), timedelta(seconds=200))
         before = Memory.model_validate_json(before.model_dump_json())

@@ -3,6 +3,7 @@
 Each of these was seen on a real engine, or in its source. The looks are those of a sweep.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -29,7 +30,7 @@ BUSY, IDLE, SUSPECT = Verdict.BUSY, Verdict.IDLE, Verdict.SUSPECT
 def look(number: int, text: bytes, kind: str = "vllm", came: Came | None = None) -> Reading:
     seen, said = read_page(text, PROFILES[kind])
     if came is not None:
-        seen = seen.model_copy(update={"answer": Answer(came=came, took=60.0, sent=1)})
+        seen = replace(seen, answer=Answer(came=came, took=60.0, sent=1))
     at = T0 + timedelta(seconds=30 * number)
     return Reading(server="s", at=at, engine=seen, detail=said)
 

@@ -1,6 +1,7 @@
 """When a server is hung, and when it only looks so. Sweeps are 30 s apart unless a test says so."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,8 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 
 from fleet.contracts.sweep import SweepReadings, SweepResult
 from fleet.durations import parse
-from fleet.judge import Finding, Memory, find, observe, still_bad
+from fleet.findings import Finding
+from fleet.judge import Memory, find, observe, still_bad
 from fleet.policy import Policy
 from fleet.readings import Reading, ReadStatus, WorkState, missing, unreadable
 from fleet.sweep import judge_shard
@@ -500,7 +502,7 @@ def told(history: Sequence[tuple[int, tuple[Any, ...]]], server: str = "gpu-1") 
             continue
         beat = now - age if kind == "ok" else beat
         reading = look(now, beat, state, progress=mark, process=process)
-        result.append(reading.model_copy(update={"server": server}))
+        result.append(replace(reading, server=server))
     return result
 
 

@@ -1,6 +1,8 @@
 """The story of a doubt, told without a clock: what is waited for, read and asked, in turn."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -105,7 +107,7 @@ def test_an_idle_engine_is_probed_beside_one_that_works() -> None:
     asked = whom(reading(_beside()), AskRequest(server="s", since=_beside()), probes=True)
     assert isinstance(asked, tuple)
     assert [each.label for each in asked] == ["0"]
-    other = _beside().model_copy(update={"profile": "sglang"})
+    other = replace(_beside(), profile="sglang")
     assert isinstance(
         whom(reading(other), AskRequest(server="s", since=other), probes=True), Reading
     )
@@ -115,9 +117,8 @@ def test_an_idle_engine_is_probed_beside_one_that_works() -> None:
 def test_an_idle_engine_that_gave_no_answer_is_asked_again_while_the_other_works(
     profile: str,
 ) -> None:
-    def beside(moved: float, **more: object) -> EngineReading:
-        more |= {"profile": profile, "named": True}
-        return _beside(moved).model_copy(update=more)
+    def beside(moved: float, **more: Any) -> EngineReading:
+        return replace(_beside(moved), profile=profile, named=True, **more)
 
     none = Answer(came=Came.NONE, rank="0", sent=1)
     doubt = beside(1, answer=none)
@@ -217,11 +218,8 @@ def test_of_suspected_ranks_each_is_asked_until_one_does_not_answer() -> None:
 
 
 def _at_work(seen: EngineReading, label: str) -> EngineReading:
-    states = (
-        each.model_copy(update={"running": 2}) if each.label == label else each
-        for each in seen.engines
-    )
-    return seen.model_copy(update={"engines": tuple(states)})
+    states = (replace(each, running=2) if each.label == label else each for each in seen.engines)
+    return replace(seen, engines=tuple(states))
 
 
 def _ranks(
@@ -256,9 +254,9 @@ def test_what_moved_once_may_be_the_requests_own_step_and_what_moved_twice_is_no
 
 
 def test_an_engine_that_is_started_anew_meanwhile_has_moved() -> None:
-    before = engine().model_copy(update={"started": "one"})
+    before = replace(engine(), started="one")
     watched = Watched(before, before.engines[0])
-    watched.saw(reading(before.model_copy(update={"started": "another"})))
+    watched.saw(reading(replace(before, started="another")))
     assert watched.others_moved
 
 

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from fleet.config import RecordFields, RedisSource, StateWords
 from fleet.readings import Reading, ReadStatus, WorkState
@@ -264,9 +266,9 @@ anything = st.recursive(
 )
 def test_any_record_at_all_gives_a_reading_that_can_travel(record: dict[str, object]) -> None:
     reading = from_record("gpu-1", record, SOURCE, AT)
-    assert Reading.model_validate_json(reading.model_dump_json()) == reading
+    assert TypeAdapter(Reading).validate_json(to_json(reading)) == reading
     assert (reading.status is ReadStatus.OK) == (reading.heartbeat is not None)
-    assert len(reading.model_dump_json().encode()) < 2500
+    assert len(to_json(reading)) < 2500
 
 
 @quick

@@ -11,7 +11,7 @@ from fleet.contracts.fleet import Pause, PresentPolicy
 from fleet.contracts.guard import Hold
 from fleet.contracts.host import HostState, HostStatus
 from fleet.contracts.remediation import Outcome
-from fleet.judge import Finding
+from fleet.findings import Finding
 from fleet.policy import Mode, Policy
 from fleet.readings import Reading
 from fleet.remediation import (
@@ -250,7 +250,7 @@ def test_a_process_that_started_again_is_waited_for_again() -> None:
 def test_nothing_is_waited_for_where_the_process_wrote_the_record_itself_or_a_person_ordered(
     started_at: datetime | None, heartbeat: datetime | None, standing: Standing
 ) -> None:
-    reading = READING.model_copy(update={"heartbeat": heartbeat})
+    reading = replace(READING, heartbeat=heartbeat)
     assert by_host(shows(started_at=started_at), present(), reading, standing) is None
 
 
@@ -319,7 +319,7 @@ def test_where_the_host_names_no_process_the_reading_alone_decides(
 
 def test_a_record_is_the_old_one_while_its_heartbeat_is() -> None:
     assert is_old_record(READING, BEAT)
-    assert is_old_record(READING.model_copy(update={"heartbeat": None}), BEAT)
+    assert is_old_record(replace(READING, heartbeat=None), BEAT)
     assert not is_old_record(READING, BEAT - MINUTE)
     assert not is_old_record(READING, None)
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -70,8 +71,10 @@ class Recorded(Watch):
 
 def test_a_server_that_works_costs_nothing() -> None:
     record = Recorded()
-    idle = {"state": WorkState.IDLE}
-    record.see(*(busy(30 * n).model_copy(update=idle if n % 7 else {}) for n in range(200)))
+    looks = (busy(30 * n) for n in range(200))
+    record.see(
+        *(replace(look, state=WorkState.IDLE) if n % 7 else look for n, look in enumerate(looks))
+    )
     assert record.looks == []
 
 
@@ -332,11 +335,11 @@ def _one(kind: str, seconds: int, last: int) -> Reading:
         case "g":
             return gone(seconds)
         case "e":
-            return busy(seconds).model_copy(update={"state": WorkState.ERROR})
+            return replace(busy(seconds), state=WorkState.ERROR)
         case "s":
-            return hung(seconds, last).model_copy(update={"state": WorkState.IDLE})
+            return replace(hung(seconds, last), state=WorkState.IDLE)
         case "l":
-            return busy(seconds).model_copy(update={"state": WorkState.LOADING})
+            return replace(busy(seconds), state=WorkState.LOADING)
     return busy(seconds)
 
 

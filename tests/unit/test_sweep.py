@@ -1,5 +1,6 @@
 """Whom a sweep reports and whom it tells, and when an incident may be opened again."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -34,15 +35,15 @@ def busy(seconds: float) -> Reading:
 
 def hung(seconds: float, last: float = 0) -> Reading:
     """Its heartbeat stands still since the look at ``last``."""
-    return busy(last).model_copy(update={"at": at(seconds)})
+    return replace(busy(last), at=at(seconds))
 
 
 def silent(seconds: float, last: float = 0) -> Reading:
-    return hung(seconds, last).model_copy(update={"state": WorkState.IDLE})
+    return replace(hung(seconds, last), state=WorkState.IDLE)
 
 
 def errs(seconds: float) -> Reading:
-    return busy(seconds).model_copy(update={"state": WorkState.ERROR})
+    return replace(busy(seconds), state=WorkState.ERROR)
 
 
 def gone(seconds: float, _last: float = 0) -> Reading:
@@ -98,7 +99,7 @@ def paused(until: float) -> dict[str, Any]:
 
 
 def test_a_sweep_leaves_the_shard_its_moment_the_version_and_a_memory_of_every_server() -> None:
-    other = busy(0).model_copy(update={"server": "gpu-2"})
+    other = replace(busy(0), server="gpu-2")
     result = judge_shard(3, at(1), "run", shard(busy(0), other), None).result
     assert (result.shard, result.at, result.version) == (3, at(1), 4)
     assert {name: memory.verdict for name, memory in result.servers.items()} == {
@@ -116,7 +117,7 @@ def test_a_server_that_left_the_shard_is_forgotten() -> None:
 
 def test_reasons_are_kept_for_what_is_bad_only_shortened_and_of_a_hundred_servers_at_most() -> None:
     readings = [
-        missing(f"gpu-{n}", at(0), "x" * 300) if n else busy(0).model_copy(update={"server": "ok"})
+        missing(f"gpu-{n}", at(0), "x" * 300) if n else replace(busy(0), server="ok")
         for n in range(151)
     ]
     whys = judge_shard(0, at(0), "run", shard(*readings), None).result.whys
@@ -180,7 +181,7 @@ def test_the_first_look_at_a_healthy_server_is_reported_so_that_no_old_incident_
 def test_a_change_between_two_good_verdicts_is_no_report() -> None:
     watch = Watch()
     watch.sweep(busy(0))
-    idle = busy(30).model_copy(update={"state": WorkState.IDLE})
+    idle = replace(busy(30), state=WorkState.IDLE)
     assert watch.sweep(idle).reports == []
 
 
@@ -305,9 +306,9 @@ def test_a_machine_that_should_be_on_again_and_is_not_is_told() -> None:
 
 
 def test_only_a_job_without_progress_and_clocks_that_disagree_may_wait_until_morning() -> None:
-    stands = [busy(30 * n).model_copy(update={"progress": "same"}) for n in range(5)]
-    ahead = [busy(0).model_copy(update={"heartbeat": at(3600)})]
-    ahead += [look.model_copy(update={"at": at(30 * n)}) for n, look in enumerate(ahead * 3)]
+    stands = [replace(busy(30 * n), progress="same") for n in range(5)]
+    ahead = [replace(busy(0), heartbeat=at(3600))]
+    ahead += [replace(look, at=at(30 * n)) for n, look in enumerate(ahead * 3)]
     short = Policy(stalled_after=timedelta(seconds=45))
     (stalled,) = Watch(policy=short).alerts(*stands)
     (skewed,) = Watch().alerts(*ahead[1:])
@@ -395,7 +396,7 @@ def test_another_mode_does_not_shorten_the_cooldown() -> None:
 
 def test_a_server_whose_report_was_not_sent_is_judged_anew_and_the_others_go_on() -> None:
     def both(seconds: float, look: Any) -> SweepReadings:
-        return shard(look(seconds), look(seconds).model_copy(update={"server": "gpu-2"}))
+        return shard(look(seconds), replace(look(seconds), server="gpu-2"))
 
     before = None
     for seconds, look in ((0, busy), (30, hung)):

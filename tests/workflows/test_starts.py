@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -25,7 +26,7 @@ Enter = Callable[..., AbstractAsyncContextManager["Watched"]]
 
 
 def run(seconds: float, process: str) -> Reading:
-    return busy(seconds).model_copy(update={"process": process})
+    return replace(busy(seconds), process=process)
 
 
 class Watched:
