@@ -19,8 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from fleet import endpoints as served
-from fleet import ladder
+from fleet import ladder, served
 from fleet.actions import (
     CommandRestart,
     ComposeRestart,
@@ -176,7 +175,7 @@ class Fleet(BaseModel):
             *self._impossible_drills(),
             *self._contradictory_policies(),
             *host_budget_contradictions(self.hosts, self._policies_by_host()),
-            *served.contradictions(self.endpoints, set(self.servers)),
+            *served.contradictions(self.gateway, self.endpoints, set(self.servers)),
         ]
 
     def _dangling(self) -> Iterator[Refusal]:

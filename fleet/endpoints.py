@@ -1,7 +1,6 @@
 """Endpoints as the gateway serves them: backends, candidates, and the sample that each is sent."""
 
 import re
-from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
@@ -166,21 +165,6 @@ def _mirrored_path(path: str) -> str:
     return path
 
 
-class Endpoint(BaseModel):
-    """One public path with the servers behind it. At most 10 candidates."""
-
-    model_config = STRICT
-
-    path: Path = "/"
-    backends: dict[_Name, Backend] = Field(min_length=1, max_length=500)
-    candidates: dict[_Name, Candidate] = Field(default={}, max_length=MOST_CANDIDATES)
-    sample_by: Annotated[str, AfterValidator(_sample_by)] = "request"
-    mirrored_paths: tuple[Annotated[str, AfterValidator(_mirrored_path)], ...] = MIRRORED_PATHS
-    client_gone: Literal["cancel", "run_dry"] = "cancel"
-    ask_usage: bool = False
-    paired_samples: PairedSamples | None = None
-
-
 def _address(address: str) -> str:
     try:
         host_and_port(address)
@@ -190,6 +174,25 @@ def _address(address: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_address)]
+
+
+class Endpoint(BaseModel):
+    """One public path, or an address of its own, with the servers behind it. At most 10 candidates.
+
+    With ``listen`` all that comes in there is the endpoint's, whatever its path.
+    """
+
+    model_config = STRICT
+
+    path: Path = "/"
+    listen: Address | None = None
+    backends: dict[_Name, Backend] = Field(min_length=1, max_length=500)
+    candidates: dict[_Name, Candidate] = Field(default={}, max_length=MOST_CANDIDATES)
+    sample_by: Annotated[str, AfterValidator(_sample_by)] = "request"
+    mirrored_paths: tuple[Annotated[str, AfterValidator(_mirrored_path)], ...] = MIRRORED_PATHS
+    client_gone: Literal["cancel", "run_dry"] = "cancel"
+    ask_usage: bool = False
+    paired_samples: PairedSamples | None = None
 
 
 def _admin(address: str) -> str:
@@ -235,46 +238,3 @@ class Gateway(BaseModel):
                 "Gateway", [Refusal(("processes",), what, "raise max_clients, or take fewer")]
             )
         return self
-
-
-def contradictions(endpoints: Mapping[str, Endpoint], servers: set[str]) -> Iterator[Refusal]:
-    """What is wrong between endpoints that are each good; ``servers`` are those of the fleet."""
-    yield from _shared_files(endpoints)
-    paths: dict[str, str] = {}
-    urls: dict[str, tuple[str, str]] = {}
-    prices: dict[str, tuple[str, float | None]] = {}
-    candidates: dict[str, str] = {}
-    for name, endpoint in endpoints.items():
-        first = paths.setdefault(endpoint.path, name)
-        if first != name:
-            message = f"{endpoint.path} is the path of endpoints.{first} already"
-            yield Refusal(("endpoints", name, "path"), message, "choose another path")
-        for server, backend in endpoint.backends.items():
-            at = ("endpoints", name, "backends", server)
-            if server not in servers:
-                remedy = f"add [servers.{server}], or name a server of the fleet"
-                yield Refusal(at, f"there is no [servers.{server}]", remedy)
-            other, url = urls.setdefault(server, (name, backend.url))
-            if url != backend.url:
-                message = f"is another URL than in endpoints.{other}, for one server"
-                yield Refusal((*at, "url"), message, "write the same in both")
-            other, price = prices.setdefault(server, (name, backend.price_per_hour))
-            if price != backend.price_per_hour:
-                message = f"is another price than in endpoints.{other}, for one server"
-                yield Refusal((*at, "price_per_hour"), message, "write the same in both")
-        for candidate in endpoint.candidates:
-            other = candidates.setdefault(candidate, name)
-            if other != name:
-                message = f"is the name of a candidate of endpoints.{other} already"
-                remedy = "choose another name: it has a URL of its own"
-                yield Refusal(("endpoints", name, "candidates", candidate), message, remedy)
-
-
-def _shared_files(endpoints: Mapping[str, Endpoint]) -> Iterator[Refusal]:
-    files: dict[str, str] = {}
-    for name, endpoint in endpoints.items():
-        if endpoint.paired_samples is not None:
-            other = files.setdefault(endpoint.paired_samples.file, name)
-            if other != name:
-                at = ("endpoints", name, "paired_samples", "file")
-                yield Refusal(at, f"is the file of endpoints.{other} already", "choose another")

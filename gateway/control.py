@@ -186,7 +186,9 @@ class Control:
             for candidate, spec in {**endpoint.candidates, **added}.items()
         }
         weights = kept.weights_of(name, endpoint)
-        return EndpointState(path=endpoint.path, weights=weights, candidates=candidates)
+        return EndpointState(
+            path=endpoint.path, listen=endpoint.listen, weights=weights, candidates=candidates
+        )
 
     # --- how it is done --------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from gateway.exchange import Exchange
 from gateway.faults import Fault, Refused, answer
 from gateway.heads import END, RequestHead, request_head
 from gateway.outbound import hand_over
+from gateway.routing import Route
 from gateway.tally import Who
 
 #: States of Linux' TCP (``tcp_states.h``) in which the other side will send nothing more.
@@ -33,13 +34,16 @@ _IDLE, _HEAD, _EXCHANGE, _LINGER = _Phase
 
 
 class Inbound(asyncio.Protocol):
-    """``blocked`` says that the client does not read what it was sent."""
+    """``blocked`` says that the client does not read what it was sent. ``route`` is where all goes
+    that comes in at an endpoint's own address; none where the path decides.
+    """
 
     transport: asyncio.Transport
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, route: Route | None = None) -> None:
         self.blocked = False
         self._core = core
+        self._route = route
         self._phase = _IDLE
         self._since = core.sweeper.now
         self._held = b""
@@ -139,7 +143,7 @@ class Inbound(asyncio.Protocol):
             raise Refused(Fault.LOOP, "a candidate's URL leads back to this gateway")
         if (head.length or 0) > core.limits.body:
             raise Refused(Fault.BODY_TOO_LARGE, f"the body is over {core.limits.body} bytes")
-        route = core.router.find(head.path)
+        route = self._route or core.router.find(head.path)
         if route is None:
             raise Refused(Fault.NO_SUCH_ROUTE, "there is no endpoint at this path")
         self._endpoint, self._role = route.endpoint, route.role

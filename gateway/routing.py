@@ -97,6 +97,7 @@ class Router:
         self.backends: dict[str, Backend] = {}
         self._direct: dict[bytes, Route] = {}
         self._public: list[tuple[bytes, Route]] = []
+        self._own: dict[str, Route] = {}
         self._limits, self._sweeper = limits, sweeper
         self._found = lru_cache(REMEMBERED)(self._find)
 
@@ -116,7 +117,10 @@ class Router:
             route.asks_usage = endpoint.ask_usage
             route.runs_dry = endpoint.client_gone == "run_dry"
             route.weigh({server: spec.weight for server, spec in endpoint.backends.items()})
-            self._public.append((prefix, route))
+            if endpoint.listen is None:
+                self._public.append((prefix, route))
+            else:
+                self._own[name] = route
         self._public.sort(key=lambda each: len(each[0]), reverse=True)
 
     def _backend(self, name: str, url: str) -> Backend:
@@ -157,10 +161,11 @@ class Router:
         for _, route in self._public:
             if route.endpoint == endpoint:
                 return route
-        raise KeyError(endpoint)
+        return self._own[endpoint]
 
     def routes(self) -> list[Route]:
-        return [*(route for _, route in self._public), *self._direct.values()]
+        public = (route for _, route in self._public)
+        return [*public, *self._own.values(), *self._direct.values()]
 
     def drain(self, server: str, until: float, closed_until: float | None = None) -> None:
         """Send nothing more to a server until that moment of the monotonic clock. From

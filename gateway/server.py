@@ -51,17 +51,23 @@ class Gateway:
         self.core.mirroring = self.mirrors
         self._servers: list[asyncio.Server] = []
 
-    async def start(self, host: str, port: int, *, beside_others: bool = False) -> int:
+    async def start(
+        self, host: str, port: int, endpoint: str | None = None, *, beside_others: bool = False
+    ) -> int:
         """Listen, and give the port; ``beside_others`` of the same user, who share its connections.
+
+        At the address of an ``endpoint`` of its own all that comes in is for that one.
 
         Raises:
             OSError: the address can't be listened on.
         """
         core = self.core
+        route = core.router.public(endpoint) if endpoint is not None else None
         server = await core.loop.create_server(
-            lambda: Inbound(core), host, port, backlog=1024, reuse_port=beside_others or None
+            lambda: Inbound(core, route), host, port, backlog=1024, reuse_port=beside_others or None
         )
-        core.sweeper.start()
+        if not self._servers:
+            core.sweeper.start()
         self._servers.append(server)
         found: int = server.sockets[0].getsockname()[1]
         return found

@@ -12,8 +12,8 @@ import structlog
 import uvloop
 
 from activities.secrets import SecretError, resolve
-from fleet.addresses import host_and_port
 from fleet.config import Fleet
+from fleet.served import Door, doors
 from gateway.control import Control, Keep
 from gateway.core import Core
 from gateway.kept import Kept
@@ -98,10 +98,11 @@ async def _alone(
     plane.put_in_force(kept)
     api = Api(Control(fleet.endpoints, kept, keep, plane), token)
     with stop_event() as told_to_stop:
-        try:
-            await gateway.start(*host_and_port(fleet.gateway.listen))
-        except OSError as problem:
-            raise _not_there(fleet, problem) from None
+        for door in doors(fleet.gateway, fleet.endpoints):
+            try:
+                await gateway.start(*door.place, door.endpoint)
+            except OSError as problem:
+                raise _not_there(door, problem) from None
         metrics = Metrics(gateway.core, gateway.mirrors).render
         pages = Pages(lambda: _health(gateway.core), metrics, api.answer)
         with listening(fleet.gateway.admin, pages, see="gateway.admin"):
@@ -121,14 +122,16 @@ async def _together(
 ) -> int:
     """The first of several processes: it serves nothing itself, and speaks for all."""
     settings = fleet.gateway
-    host, wanted = host_and_port(settings.listen)
     kept, keep = _restored(fleet, state)
     with stop_event() as told_to_stop, ExitStack() as held:
-        try:
-            port = held.enter_context(reserved(host, wanted))
-        except OSError as problem:
-            raise _not_there(fleet, problem) from None
-        group = Group(fleet, secrets, (host, port), kept)
+        places = []
+        for door in doors(settings, fleet.endpoints):
+            try:
+                port = held.enter_context(reserved(*door.place))
+            except OSError as problem:
+                raise _not_there(door, problem) from None
+            places.append((door.place[0], port, door.endpoint))
+        group = Group(fleet, secrets, places, kept)
         api = Api(Control(fleet.endpoints, kept, keep, group), token)
         try:
             await unless(told_to_stop, group.start())
@@ -149,9 +152,9 @@ async def _together(
     return 0
 
 
-def _not_there(fleet: Fleet, problem: OSError) -> SetupError:
+def _not_there(door: Door, problem: OSError) -> SetupError:
     why = (problem.strerror or str(problem)).lower()
-    return SetupError(f"can't listen at gateway.listen = {fleet.gateway.listen} ({why})")
+    return SetupError(f"can't listen at {'.'.join(door.key)} = {door.address} ({why})")
 
 
 def _secrets(fleet: Fleet) -> dict[tuple[str, str], str]:

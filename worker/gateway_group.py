@@ -43,7 +43,7 @@ class Group:
         self,
         fleet: Fleet,
         secrets: Mapping[tuple[str, str], str],
-        where: tuple[str, int],
+        places: list[tuple[str, int, str | None]],
         kept: Kept,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -60,8 +60,7 @@ class Group:
                 Begin(
                     number=number,
                     of=count,
-                    host=where[0],
-                    port=where[1],
+                    places=places,
                     marker=marker,
                     settings=fleet.gateway,
                     endpoints=fleet.endpoints,

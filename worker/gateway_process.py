@@ -135,8 +135,8 @@ class Member:
         async def begin() -> str:
             self._plane.put_in_force(ask.kept or Kept())
             try:
-                host, port = self._begin.host, self._begin.port
-                await self._gateway.start(host, port, beside_others=True)
+                for place in self._begin.places:
+                    await self._gateway.start(*place, beside_others=True)
             except OSError as problem:
                 return (problem.strerror or str(problem)).lower()
             return ""

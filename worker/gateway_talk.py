@@ -17,15 +17,15 @@ PREPARED, LAST = 0, -1
 
 class Begin(BaseModel):
     """The first line to a process. ``number`` counts from 1; ``secrets`` are the tokens of
-    candidates with endpoint and candidate.
+    candidates with endpoint and candidate; ``places`` are where it listens, with the endpoint that
+    has the address to itself.
     """
 
     model_config = _MESSAGE
 
     number: int
     of: int
-    host: str
-    port: int
+    places: list[tuple[str, int, str | None]]
     marker: str
     settings: Gateway
     endpoints: dict[str, Endpoint]

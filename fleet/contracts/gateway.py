@@ -75,9 +75,10 @@ class CandidateState(Message):
 
 
 class EndpointState(Message):
-    """``weights`` are by backend."""
+    """``weights`` are by backend. ``listen`` is the address that it has to itself."""
 
     path: str
+    listen: str | None = None
     weights: dict[str, float] = {}
     candidates: dict[str, CandidateState] = {}
 

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from fleet.config import Fleet
 from fleet.endpoints import Candidate, Endpoint, Gateway
+from fleet.served import doors
 from fleet.sizes import parse_size, show_size
 from tests.parts.fleet_files import GOOD, write_fleet
 from worker.loading import examine
@@ -44,7 +45,47 @@ WRONG = {
     ),
     "a path twice": (
         CHAT + CHAT.replace("chat", "other"),
-        "endpoints.other.path: / is the path of endpoints.chat already — choose another path",
+        (
+            "endpoints.other.path: / is the path of endpoints.chat already"
+            " — choose another path, or an address of its own: listen"
+        ),
+    ),
+    "an address and a path": (
+        CHAT + '[endpoints.chat]\nlisten = "127.0.0.1:81"\npath = "/chat"\n',
+        (
+            "endpoints.chat.path: at an address of its own an endpoint has every path"
+            " — leave out path, or listen"
+        ),
+    ),
+    "an address of its own that is none": (
+        CHAT + '[endpoints.chat]\nlisten = "8081"\n',
+        (
+            "endpoints.chat.listen: '8081' is no HOST:PORT, like 127.0.0.1:9464"
+            " — write the address and a port"
+        ),
+    ),
+    "an address twice": (
+        CHAT
+        + '[endpoints.chat]\nlisten = "0.0.0.0:81"\n[endpoints.other]\nlisten = "127.0.0.1:81"\n'
+        + 'backends = { gpu-1 = { url = "http://10.0.0.1:8000" } }\n',
+        (
+            "endpoints.other.listen: 127.0.0.1:81 is taken by"
+            " endpoints.chat.listen = 0.0.0.0:81 already — choose another port"
+        ),
+    ),
+    "the address of the gateway itself": (
+        CHAT + '[endpoints.chat]\nlisten = "127.0.0.1:8080"\n',
+        (
+            "endpoints.chat.listen: 127.0.0.1:8080 is taken by"
+            " gateway.listen = 127.0.0.1:8080 already — choose another port"
+        ),
+    ),
+    "the address of its admin side": (
+        CHAT + '[endpoints.chat]\nlisten = "127.0.0.1:9465"\n',
+        (
+            "endpoints.chat.listen: 127.0.0.1:9465 is taken by"
+            " gateway.admin = 127.0.0.1:9465 already — choose another port"
+        ),
     ),
     "a server with two URLs": (
         CHAT
@@ -166,6 +207,20 @@ def test_a_mistake_is_one_line_at_its_key(case: str, tmp_path: Path) -> None:
     text, line = WRONG[case]
     file = write_fleet(tmp_path, GOOD + text)
     assert [str(each) for each in examine(file).problems] == [f"{file}: {line}"]
+
+
+def test_endpoints_with_addresses_of_their_own_need_no_paths() -> None:
+    loaded = fleet(
+        chat={"backends": backends("gpu-1")},
+        one={"listen": "127.0.0.1:81", "backends": backends("gpu-1")},
+        two={"listen": "127.0.0.2:81", "backends": backends("gpu-2")},
+    )
+    assert [(door.place, door.endpoint) for door in doors(loaded.gateway, loaded.endpoints)] == [
+        (("127.0.0.1", 8080), None),
+        (("127.0.0.1", 81), "one"),
+        (("127.0.0.2", 81), "two"),
+    ]
+    assert Fleet.model_validate_json(loaded.model_dump_json()) == loaded
 
 
 def test_a_broken_server_makes_up_no_mistake_of_its_endpoint(tmp_path: Path) -> None:
