@@ -9,6 +9,7 @@ import pytest
 PROGRAMS = {
     "openssh-server": "sshd",
     "docker.io": "dockerd",
+    "nginx-light": "nginx",
     "redis-server": "redis-server",
 }
 
