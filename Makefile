@@ -26,7 +26,7 @@ run: setup
 test: setup-dev
 	@$(BIN)/python -m pytest $(TESTS)
 
-# Installs real vLLM and llama.cpp into .engines (4 GB), and needs 8 GB of memory and half an hour.
+# Installs real vLLM and llama.cpp into .engines (4 GB), and needs 8 GB of memory and the better part of an hour.
 test-engines: setup-dev
 	@$(BIN)/python -m pytest -o addopts="--strict-markers --strict-config -ra" $(or $(TESTS),tests/engines)
 

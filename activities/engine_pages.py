@@ -118,6 +118,9 @@ class EnginePages:
             return await self._balancer(source, profile)
         if not profile.metrics:
             return await self._listed(source, profile, "it has no counters")
+        if await self._is_put_away(source, profile):
+            engine = EngineReading(profile=profile.name, page=Page.LISTED, engines=_ASLEEP)
+            return engine, "its model is put away, and a look at its metrics would load it"
         url = source.metrics_url or f"{source.url}{profile.path}"
         got = await _page(source, url)
         page = of_page(got.status)
@@ -126,6 +129,13 @@ class EnginePages:
         if page is not Page.OK:
             return _refused(source, profile, got, "its metrics", page)
         return await self._read(source, profile, got)
+
+    async def _is_put_away(self, source: EnginePlace, profile: Profile) -> bool:
+        if profile.asleep_at is None:
+            return False
+        path, key = profile.asleep_at
+        said = await self.json(source, path)
+        return isinstance(said, dict) and said.get(key) is True
 
     async def _read(self, source: EnginePlace, profile: Profile, got: Got) -> _Found:
         body = decoded(got, LARGEST_PAGE)

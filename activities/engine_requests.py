@@ -13,8 +13,8 @@ from fleet.contracts.engine import AskRequest
 from fleet.engines.answers import first_line, of_request
 from fleet.engines.asking import Watched, checked, concluded, left_of, rank, whom, with_answer
 from fleet.engines.place import EnginePlace
-from fleet.engines.profiles import profile_named
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
+from fleet.engines.windows import longest_window
 from fleet.readings import Reading
 
 #: Tells a data-parallel vLLM which of its engines is meant.
@@ -39,9 +39,7 @@ class _Asking:
         """No shorter than its witnesses may stand still while it works."""
         if self.before.page is not Page.OK:
             return self.source.deadline
-        profile = profile_named(self.before.profile)
-        names = frozenset(name for each in self.before.engines for name in each.witnesses)
-        return max(self.source.deadline, profile.window_of(names))
+        return max(self.source.deadline, longest_window(self.before))
 
 
 class EngineRequests:

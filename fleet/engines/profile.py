@@ -54,9 +54,14 @@ class Profile:
     length is the work of a step, also while every other witness stands still; but only where
     requests run, since an engine that admits nobody counts who waits all the same.
 
-    ``awake`` is 0 where the engine sleeps; ``paused`` are requests that somebody holds back, and
-    where none runs beside them the engine is paused. ``window`` is how long all of its witnesses
-    may stand still while it works, since they are written less often than every step.
+    ``batch`` is the most tokens of prompts that one step of the engine's own default reads. With
+    the counters ``prompt`` and ``prompt_time`` it says how long such a step may take.
+
+    ``asleep_at`` is a small page, and the key of it that is true where its model is put away: asked
+    first, since a look at the metrics would load it. ``awake`` is 0 where the engine sleeps;
+    ``paused`` are requests that somebody holds back, and where none runs beside them the engine is
+    paused. ``window`` is how long all of its witnesses may stand still while it works, since they
+    are written less often than every step.
 
     ``ranks``: a request can name the engine of the page that is meant. Where it can't, an idle
     server is asked as a whole. Not every version takes that name: those do of which every line of
@@ -79,6 +84,8 @@ class Profile:
     open: tuple[Series, ...] = ()
     counters: tuple[Witness, ...] = ()
     queue_by_steps: bool = False
+    batch: int = 0
+    asleep_at: tuple[str, str] | None = None
     window: timedelta = timedelta(0)
     ranks: bool = False
     ranks_since: tuple[tuple[str, ...], ...] = ()

@@ -20,11 +20,14 @@ class Proof:
     labels: frozenset[str]
 
 
-def proof_of(engine: EngineReading, policy: Patience) -> Proof | None:
+def proof_of(
+    engine: EngineReading, policy: Patience, before: EngineReading | None = None
+) -> Proof | None:
     """What an unanswered request proves: ``stuck`` with work in flight, else ``unresponsive``.
 
-    Without counters it proves nothing, unless the operator has said that it is to be acted on. A
-    server that says itself that its engine died is ``error``.
+    ``before`` is the look before it: an engine that counts what its front end has taken in shows
+    the request itself as work. Without counters it proves nothing, unless the operator has said
+    that it is to be acted on. A server that says itself that its engine died is ``error``.
     """
     answer = engine.answer
     if answer is None or answer.came not in (Came.NONE, Came.DIED):
@@ -34,8 +37,10 @@ def proof_of(engine: EngineReading, policy: Patience) -> Proof | None:
     if engine.page is Page.LISTED:
         return Proof(Verdict.UNRESPONSIVE, engine, frozenset()) if policy.restart_unproven else None
     asked = [each for each in engine.engines if answer.rank in ("", each.label)]
-    verdict = Verdict.STUCK if any(each.in_flight for each in asked) else Verdict.UNRESPONSIVE
-    return Proof(verdict, engine, frozenset(each.label for each in asked))
+    labels = frozenset(each.label for each in asked)
+    seen = before.engines if before is not None else asked
+    worked = any(each.in_flight for each in seen if each.label in labels)
+    return Proof(Verdict.STUCK if worked else Verdict.UNRESPONSIVE, engine, labels)
 
 
 def judge_again(

@@ -107,7 +107,8 @@ class Known:
 
     def heard(self, reading: Reading, policy: Patience) -> Finding:
         """Judge the look after a request, with what the request came to."""
-        proof = proof_of(reading.engine, policy) if reading.engine is not None else None
+        engine = reading.engine
+        proof = proof_of(engine, policy, self.last) if engine is not None else None
         before = Sighting.of(self.last) if self.last is not None else None
         finding = find(reading, before, policy)
         self._keep(reading)

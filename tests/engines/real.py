@@ -8,13 +8,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from activities.engine_pages import EnginePages
 from fleet.engine_sources import EngineSource
 from fleet.policy import Policy
+from fleet.readings import Reading
 from tests.engines.installed import HOME
 from tests.parts.ports import free_port
 from worker.check_report import Report
@@ -47,6 +50,10 @@ class Real:
         policy = Policy.model_validate({"confirm_wait": wait})
         return await Checker(source, policy, lambda _: None, ask=True).run()
 
+    async def look(self) -> Reading:
+        """As a sweep sees it."""
+        return await EnginePages().look("real", self.source(), timedelta(seconds=10))
+
     async def page(self, save: str = "") -> str:
         async with httpx.AsyncClient(timeout=30) as client:
             text = (await client.get(f"{self.url}/metrics")).text
@@ -54,6 +61,10 @@ class Real:
             (HOME / "pages").mkdir(exist_ok=True)
             (HOME / "pages" / f"{save}.prom").write_text(text)
         return text
+
+    async def json(self, path: str, key: str) -> Any:
+        async with httpx.AsyncClient(timeout=30) as client:
+            return (await client.get(f"{self.url}{path}")).json()[key]
 
     async def post(self, path: str, body: Mapping[str, Any] | None = None) -> int:
         async with httpx.AsyncClient(timeout=None) as client:
@@ -116,8 +127,12 @@ def running(
     within: float,
     port: int | None = None,
     variables: Mapping[str, str] | None = None,
+    until: int = 200,
 ) -> Iterator[Real]:
-    """Run it until the block ends; in ``argv`` PORT stands for its port. Ready within seconds."""
+    """Run it until the block ends; in ``argv`` PORT stands for its port.
+
+    The block begins when its ``/health`` answers ``until``, within so many seconds.
+    """
     port = port or free_port()
     HOME.mkdir(exist_ok=True)
     log = HOME / f"{kind}-{port}.log"
@@ -132,21 +147,21 @@ def running(
         )
     real = Real(kind, port, process, log)
     try:
-        _wait_until_ready(real, within)
+        _wait_until(real, until, within)
         yield real
     finally:
         real.end()
 
 
-def _wait_until_ready(real: Real, within: float) -> None:
+def _wait_until(real: Real, status: int, within: float) -> None:
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
         if real.process.poll() is not None:
             break
         try:
-            if httpx.get(f"{real.url}/health", timeout=5, trust_env=False).status_code == 200:
+            if httpx.get(f"{real.url}/health", timeout=5, trust_env=False).status_code == status:
                 return
         except httpx.TransportError:
             pass
-        time.sleep(0.1)
-    raise AssertionError(f"it did not become ready: {real.log.read_text()[-3000:]}")
+        time.sleep(0.005)
+    raise AssertionError(f"it did not answer {status}: {real.log.read_text()[-3000:]}")

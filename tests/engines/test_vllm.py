@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from fleet.engines.judge import find
+from fleet.engines.sighting import Sighting
+from fleet.policy import Policy
 from fleet.verdicts import Verdict
 from tests.engines.installed import hf, python_of
 from tests.engines.real import LONG_PROMPT, Real, running
@@ -17,7 +20,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(1500)]
 _RUNNING = "vllm:num_requests_running"
 _ENGINE = "VLLM::EngineCore"
 OFFLINE = {
-    "HF_HUBOFFLINE": "1",
+    "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     # What pauses and puts to sleep is only there in this mode.
@@ -123,19 +126,19 @@ async def test_asleep_it_is_never_asked(real: Real) -> None:
     assert (seen.verdict, seen.requests_sent) == (Verdict.ASLEEP, 0), seen.line()
 
 
-async def test_restarted_between_two_readings_and_killed(one: Real) -> None:
+async def test_killed_it_is_missing_and_started_again_it_is_restarted(one: Real) -> None:
     """The last test of this server: it does not outlive it."""
-    before = await one.check(wait="1s")
+    before = await one.look()
+    assert before.engine is not None
     one.signal(signal.SIGKILL, _ENGINE)
     await asyncio.to_thread(one.process.wait, 60)
     gone = await one.check()
     assert gone.verdict is Verdict.MISSING, gone.line()
     with server(port=one.port) as again:
+        finding = find(await again.look(), Sighting.of(before.engine), Policy())
+        assert finding.verdict is Verdict.RESTARTED, finding
         after = await again.check(wait="1s")
-    assert before.engine is not None
-    assert after.engine is not None
-    assert before.engine.started != after.engine.started
-    assert after.verdict is Verdict.IDLE, after.line()
+        assert after.verdict is Verdict.IDLE, after.line()
 
 
 async def test_in_one_long_step_from_idle_it_is_busy() -> None:
@@ -149,7 +152,7 @@ async def test_in_one_long_step_from_idle_it_is_busy() -> None:
         assert await asking == 200
 
 
-async def test_of_two_ranks_the_one_that_is_stopped_is_stuck() -> None:
+async def test_of_two_ranks_the_one_that_is_stopped_is_found_busy_or_idle() -> None:
     with server("--data-parallel-size", "2") as real:
         for _ in range(6):
             real.ask()
@@ -163,6 +166,11 @@ async def test_of_two_ranks_the_one_that_is_stopped_is_stuck() -> None:
         real.signal(signal.SIGCONT, f"{_ENGINE}_DP0")
         await real.let_go()
         assert seen.verdict is Verdict.STUCK, seen.line()
+        await _is_idle(real)
+        real.signal(signal.SIGSTOP, f"{_ENGINE}_DP1")
+        seen = await real.check(deadline="10s")
+        real.signal(signal.SIGCONT, f"{_ENGINE}_DP1")
+        assert seen.verdict is Verdict.UNRESPONSIVE, seen.line()
 
 
 async def test_of_two_api_servers_the_engine_is_seen_as_one() -> None:

@@ -161,7 +161,7 @@ class TestOnDemand:
         async with sim_plain("llamacpp") as server:
             await server.say("sleep")
             said = await asked(pages, server.source(kind=kind), suspected=True)
-            assert answer(said).came is Came.ASLEEP
+            assert verdict(said) is Verdict.ASLEEP
             assert (await server.say())["loads"] == 0
 
 

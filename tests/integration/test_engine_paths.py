@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 
 import pytest
 
+from activities.answers import BadAnswer
 from activities.engine_pages import EnginePages
 from activities.engine_requests import EngineRequests
 from fleet.contracts.engine import AskRequest
@@ -68,7 +69,22 @@ async def test_one_get_of_its_own_page_says_that_work_is_in_flight(
     async with serving(path, page) as server:
         seen = await read(EngineSource(kind=kind, url=server.url))
         assert (seen.page, seen.in_flight) == (Page.OK, True)
-        assert asked(server) == [path]
+        first = ["/props"] if kind == "llamacpp" else []
+        assert asked(server) == [*first, path]
+
+
+async def test_llamacpp_whose_model_is_put_away_is_not_read_since_that_would_load_it() -> None:
+    async with serving("/props", b'{"is_sleeping": true}') as server:
+        seen = await read(EngineSource(kind="llamacpp", url=server.url))
+        assert (seen.asleep, asked(server)) == (True, ["/props"])
+
+
+@pytest.mark.parametrize("said", [b'{"is_sleeping": false}', b"{}", b"[true]", b"<html>"])
+async def test_whatever_else_llamacpp_says_there_its_page_is_read(said: bytes) -> None:
+    async with serving("/props", said) as server:
+        with suppress(BadAnswer):
+            await read(EngineSource(kind="llamacpp", url=server.url))
+        assert asked(server)[:2] == ["/props", "/metrics"]
 
 
 async def test_trtllms_other_page_is_left_alone_also_where_the_right_one_is_missing() -> None:

@@ -59,12 +59,18 @@ def sglang(
 
 
 def llamacpp(
-    *, processing: float = 0, deferred: float = 0, decodes: float = 0, tokens: float = 8
+    *,
+    processing: float = 0,
+    deferred: float = 0,
+    decodes: float = 0,
+    tokens: float = 8,
+    seconds: float = 0,
 ) -> bytes:
     return _lines(
         "# HELP llamacpp:prompt_tokens_total Number of prompt tokens processed",
         "# TYPE llamacpp:prompt_tokens_total counter",
         f"llamacpp:prompt_tokens_total {tokens}",
+        f"llamacpp:prompt_seconds_total {seconds}",
         f"llamacpp:tokens_predicted_total {tokens}",
         f"llamacpp:n_decode_total {decodes}",
         "llamacpp:n_tokens_max 169",

@@ -2,7 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-from fleet.engines.profiles import profile_named
+import pytest
+
+from fleet.engines.page import read_page
+from fleet.engines.profiles import PROFILES, profile_named
 from fleet.engines.proving import Known, Look, Pause, confirm, settle
 from fleet.engines.reading import EngineReading, EngineState, Page
 from fleet.engines.windows import longest_window
@@ -11,6 +14,7 @@ from fleet.observing import observe
 from fleet.policy import Policy
 from fleet.readings import Reading
 from fleet.verdicts import Verdict
+from tests.parts import engine_pages as pages
 
 T0 = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 BUSY, SUSPECT = Verdict.BUSY, Verdict.SUSPECT
@@ -112,3 +116,27 @@ def test_the_waits_of_a_remediation_span_the_window() -> None:
 def test_the_engines_that_write_rarely_have_a_window() -> None:
     for name in ("sglang", "llamacpp"):
         assert profile_named(name).window >= timedelta(seconds=35)
+
+
+def at_work(seconds: float, tokens: float, took: float) -> Reading:
+    """llama.cpp in one batch: so many tokens of prompts were read before, and took so long."""
+    page = pages.llamacpp(processing=1, decodes=4, tokens=tokens, seconds=took)
+    engine, _ = read_page(page, PROFILES["llamacpp"])
+    return Reading(server="s-1", at=T0 + timedelta(seconds=seconds), engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "took", "window"),
+    [(0, 0, 60), (20_000, 20, 60), (20_000, 800, 163.84), (20_000, 20_000, 200), (20_000, 0, 60)],
+)
+def test_where_prompts_are_read_slowly_one_batch_may_take_twice_what_they_took(
+    tokens: float, took: float, window: float
+) -> None:
+    assert longest_window(at_work(0, tokens, took).engine) == timedelta(seconds=window)
+
+
+def test_a_batch_of_three_minutes_is_no_suspicion_on_a_machine_that_is_that_slow() -> None:
+    slow = [at_work(30 * n, 20_000, 2_000) for n in range(10)]
+    assert verdicts(*slow) == [BUSY] * 7 + [SUSPECT] * 3
+    fast = [at_work(30 * n, 20_000, 20) for n in range(4)]
+    assert verdicts(*fast) == [BUSY, BUSY, SUSPECT, SUSPECT]

@@ -76,6 +76,17 @@ def test_an_answer_where_nothing_moved_names_the_stale_gauges() -> None:
     assert said.why.endswith("its gauges are stale")
 
 
+def test_the_request_itself_is_no_work_that_an_idle_engine_is_stuck_with() -> None:
+    def proved(before: float, now: float) -> Verdict | None:
+        known = Known()
+        known.judge(reading(engine(running=before)), Policy())
+        known.heard(reading(engine(running=now, answer=Came.NONE)), Policy())
+        return known.proof.verdict if known.proof is not None else None
+
+    assert proved(0, 0) is proved(0, 1) is Verdict.UNRESPONSIVE
+    assert proved(1, 1) is proved(1, 2) is Verdict.STUCK
+
+
 def test_a_lost_request_concludes_nothing() -> None:
     still = reading(engine())
     _, said = told(confirm(Known(), engine(), Policy()), still, still, None)

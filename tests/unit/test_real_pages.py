@@ -1,9 +1,11 @@
-"""Pages that real engines served while it was known what they did, from ``make test-engines``.
+"""Pages that real engines served while it was known what they did.
 
-vLLM 0.32.0 and llama.cpp b10434, on the CPU, with a tiny model.
+vLLM 0.32.0 and llama.cpp b10434, on the CPU, with a tiny model: from ``make test-engines``. Triton
+as nvidia-pytriton 0.7.0 brings it, with its Python backend: by hand.
 """
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from fleet.engines.page import read_page
 from fleet.engines.profiles import PROFILES, recognise
 from fleet.engines.reading import EngineReading, Page
 from fleet.engines.sighting import Sighting, compare
+from fleet.engines.windows import longest_window
 from fleet.policy import Policy
 from fleet.readings import Reading
 from fleet.verdicts import Verdict
@@ -34,6 +37,14 @@ def judged(now: str, before: str | None = None, kind: str = "vllm") -> Verdict:
     return find(reading, last, Policy()).verdict
 
 
+def test_every_page_that_the_tests_of_real_engines_save_is_kept() -> None:
+    engines = PAGES.parent / "engines"
+    texts = [path.read_text() for path in sorted(engines.glob("test_*.py"))]
+    saved = {name for text in texts for name in re.findall(r"\.page\(\"([\w-]+)\"\)", text)}
+    kept = {path.stem for path in PAGES.glob("*.prom")}
+    assert saved == {name for name in kept if not name.startswith("triton-")}
+
+
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.prom")), ids=lambda path: str(path.stem))
 def test_each_page_is_recognised_as_its_engine(path: Path) -> None:
     known = recognise(path.read_bytes())
@@ -51,6 +62,23 @@ def test_idle_and_busy_pages_say_so() -> None:
     assert judged("llamacpp-busy", kind="llamacpp") is Verdict.BUSY
     deferred = read("llamacpp-deferred", "llamacpp").engines[0]
     assert (deferred.running, deferred.waiting > 0) == (2, True)
+
+
+def test_triton_without_tensorrt_llm_is_judged_by_its_queue_and_its_executions() -> None:
+    assert judged("triton-idle", kind="triton") is Verdict.IDLE
+    assert judged("triton-busy", "triton-idle", kind="triton") is Verdict.BUSY
+    assert judged("triton-stuck-2", "triton-stuck-1", kind="triton") is Verdict.SUSPECT
+    [stuck] = read("triton-stuck-2", "triton").engines
+    # Of the 12 requests that were sent it counts the 11 that wait, and not the one that hangs.
+    assert (stuck.label, stuck.waiting, stuck.witnesses) == ("m", 11, {"executions": 11})
+    assert longest_window(read("triton-stuck-2", "triton")) == timedelta(minutes=2)
+
+
+def test_of_a_llamacpp_whose_decoding_stopped_nothing_moves() -> None:
+    assert judged("llamacpp-stuck-2", "llamacpp-stuck-1", "llamacpp") is Verdict.SUSPECT
+    unresponsive = read("llamacpp-unresponsive", "llamacpp").engines[0]
+    # It counts what its front end has taken in: the request that was not answered.
+    assert unresponsive.in_flight
 
 
 def test_of_a_stopped_engine_nothing_moves_though_its_process_does() -> None:
