@@ -13,7 +13,8 @@ import pytest
 from fleet.engines.judge import find
 from fleet.engines.observe import observe
 from fleet.engines.sighting import Sighting
-from fleet.judge import Finding, Memory
+from fleet.findings import Finding
+from fleet.judge import Memory
 from fleet.policy import Policy
 from fleet.readings import Reading
 from fleet.verdicts import Verdict
