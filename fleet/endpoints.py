@@ -99,6 +99,10 @@ def _sample_by(by: str) -> str:
 Price = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
 
+#: What a server runs, in the words of ``gen_ai.provider.name``.
+Provider = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
+
+
 class Backend(BaseModel):
     """A server of the fleet that answers production requests, under its base URL.
 
@@ -110,6 +114,7 @@ class Backend(BaseModel):
     url: BaseUrl
     weight: float = Field(default=1, ge=0.01, le=100)
     price_per_hour: Price | None = None
+    provider: Provider | None = None
 
 
 class Candidate(BaseModel):
@@ -133,6 +138,7 @@ class Candidate(BaseModel):
     timeout: Annotated[Duration, within("1ms", "1d")] = parse("10m")
     max_in_flight: int = Field(default=100, ge=1, le=10_000, strict=True)
     price_per_hour: Price | None = None
+    provider: Provider | None = None
 
 
 def _file(path: str) -> str:

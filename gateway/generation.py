@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
 
 from gateway.chunks import Budget
 from gateway.costs import Costs
@@ -17,18 +18,29 @@ WHO = ("endpoint", "server", "role")
 #: Where a number of tokens is from.
 TOLD, COUNTED = "told", "counted"
 
-_OPERATION = (*WHO, "gen_ai_operation_name")
+_OPERATION = (
+    *WHO,
+    "gen_ai_operation_name",
+    "gen_ai_provider_name",
+    "gen_ai_response_model",
+)
 
 
 def generations(tally: Tally) -> Iterator[Metric]:
     """All that is known of what servers generated."""
     found = [
-        ((*who, operation), generation)
+        ((*who, asked.operation, tally.providers.get(who[:2], ""), asked.model), generation)
         for who, series in list(tally.series.items())
-        for operation, generation in list(series.generations.items())
+        for asked, generation in list(series.generations.items())
     ]
-    yield from _times(found)
-    yield from _tokens(found)
+    for family in (*_times(found), *_tokens(found)):
+        family.samples = [_known(sample) for sample in family.samples]
+        yield family
+
+
+def _known(sample: Sample) -> Sample:
+    """Without the labels of what is not known."""
+    return sample._replace(labels={name: value for name, value in sample.labels.items() if value})
 
 
 _Found = Sequence[tuple[tuple[str, ...], Generation]]

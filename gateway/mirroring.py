@@ -176,6 +176,7 @@ class Mirrors:
             secret=secret,
         )
         self.targets[endpoint] = [*self.targets[endpoint], one]
+        self._core.tally.providers[endpoint, candidate] = spec.provider or ""
 
     def remove(self, endpoint: str, candidate: str) -> None:
         """Take a candidate away. What is mirrored to it ends, counted; nothing else does."""

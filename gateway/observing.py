@@ -13,7 +13,7 @@ from typing import Protocol
 from gateway.events import Events
 from gateway.heads import COMPRESSED, JSON, STREAM, AnswerHead, RequestHead
 from gateway.tally import DURATION, Generation, Series
-from gateway.usage import usage
+from gateway.usage import model, usage
 
 #: Of an answer in JSON only the end is kept, where its usage stands.
 TAIL = 16 * 1024
@@ -36,39 +36,46 @@ def observe(
     made, operation = _OBSERVERS.get(answer.form), request.operation
     if made is None or operation is None or not 200 <= answer.status < 300:
         return None
-    generation = series.generations.get(operation)
-    if generation is None:
-        generation = series.generations[operation] = Generation()
-    return made(generation, began)
+    return made(series, operation, began)
 
 
 class _Timed:
     """An answer of which nothing but the time is known."""
 
-    __slots__ = ("_began", "_generation", "_is_over")
+    __slots__ = ("_began", "_generation", "_is_over", "_model", "_operation", "_series")
 
-    def __init__(self, generation: Generation, began: float) -> None:
-        self._generation = generation
+    def __init__(self, series: Series, operation: str, began: float) -> None:
+        self._series, self._operation = series, operation
+        self._generation: Generation | None = None
+        self._model = b""
         self._began = began
         self._is_over = False
+
+    def _found(self) -> Generation:
+        """Where it is counted: that takes the name of the model, where the answer has said it."""
+        found = self._generation
+        if found is None:
+            found = self._generation = self._series.generation(self._operation, self._model)
+        return found
 
     def over(self, *, whole: bool) -> None:
         if self._is_over:
             return
         self._is_over = True
         try:
+            generation = self._found()
             if whole:
-                self._generation.whole.add(time.monotonic() - self._began)
-            self._book(whole=whole)
+                generation.whole.add(time.monotonic() - self._began)
+            self._book(generation, whole=whole)
         except Exception as fault:  # noqa: BLE001 - whatever it is, it is not production's
             _tell(fault)
 
-    def _book(self, *, whole: bool) -> None:
+    def _book(self, generation: Generation, *, whole: bool) -> None:
         raise NotImplementedError
 
     def _give_up(self, fault: Exception) -> None:
         self._is_over = True
-        self._generation.unread[FAULT] += 1
+        self._found().unread[FAULT] += 1
         _tell(fault)
 
 
@@ -78,9 +85,9 @@ class _OfCompressed(_Timed):
     def body(self, data: bytes) -> None:
         """It is not unpacked."""
 
-    def _book(self, *, whole: bool) -> None:
+    def _book(self, generation: Generation, *, whole: bool) -> None:
         if whole:
-            self._generation.unread[COMPRESSED] += 1
+            generation.unread[COMPRESSED] += 1
 
 
 class _OfWhole(_Timed):
@@ -88,26 +95,31 @@ class _OfWhole(_Timed):
 
     __slots__ = ("_tail",)
 
-    def __init__(self, generation: Generation, began: float) -> None:
-        self._generation = generation
-        self._began = began
-        self._is_over = False
+    def __init__(self, series: Series, operation: str, began: float) -> None:
+        super().__init__(series, operation, began)
         self._tail = b""
 
     def body(self, data: bytes) -> None:
         if not self._tail and len(data) <= TAIL:
             self._tail = data
-        else:
-            self._tail = data[-TAIL:] if len(data) >= TAIL else (self._tail + data)[-TAIL:]
+            return
+        if not self._model:
+            self._model = model(self._tail or data)
+        self._tail = data[-TAIL:] if len(data) >= TAIL else (self._tail + data)[-TAIL:]
 
-    def _book(self, *, whole: bool) -> None:
+    def _found(self) -> Generation:
+        if not self._model:
+            self._model = model(self._tail)
+        return super()._found()
+
+    def _book(self, generation: Generation, *, whole: bool) -> None:
         read, written = usage(self._tail)
         if read is not None:
-            self._generation.input.book(read, whole=whole)
+            generation.input.book(read, whole=whole)
         if written is not None:
-            self._generation.told.book(written, whole=whole)
+            generation.told.book(written, whole=whole)
         if whole and read is None and written is None:
-            self._generation.unread[NO_USAGE] += 1
+            generation.unread[NO_USAGE] += 1
 
 
 class _OfStream(_Timed):
@@ -115,8 +127,8 @@ class _OfStream(_Timed):
 
     __slots__ = ("_events", "_first", "_latest")
 
-    def __init__(self, generation: Generation, began: float) -> None:
-        super().__init__(generation, began)
+    def __init__(self, series: Series, operation: str, began: float) -> None:
+        super().__init__(series, operation, began)
         self._events = Events()
         self._first = self._latest = 0.0
 
@@ -125,24 +137,29 @@ class _OfStream(_Timed):
             return
         try:
             generated = self._events.feed(data)
+            generation = self._generation
+            if generation is None:
+                self._model = self._model or model(data)
             if not generated:
                 return
+            if generation is None:
+                generation = self._found()
             now = time.monotonic()
             if self._latest:
-                gaps, gap = self._generation.gaps, now - self._latest
+                gaps, gap = generation.gaps, now - self._latest
                 gaps.counts[bisect_left(DURATION, gap)] += 1
                 gaps.total += gap
             else:
                 self._first = now
-                self._generation.first_token.add(now - self._began)
+                generation.first_token.add(now - self._began)
             for _ in range(generated - 1):
-                self._generation.gaps.add(0.0)
+                generation.gaps.add(0.0)
             self._latest = now
         except Exception as fault:  # noqa: BLE001 - whatever it is, it is not production's
             self._give_up(fault)
 
-    def _book(self, *, whole: bool) -> None:
-        generation, events = self._generation, self._events
+    def _book(self, generation: Generation, *, whole: bool) -> None:
+        events = self._events
         events.end()
         told = events.output
         # What was told before a stream broke off was not of its end.
@@ -163,7 +180,7 @@ class _OfStream(_Timed):
             generation.unread[LONG_EVENT] += 1
 
 
-_OBSERVERS: dict[str, Callable[[Generation, float], Observer]] = {
+_OBSERVERS: dict[str, Callable[[Series, str, float], Observer]] = {
     STREAM: _OfStream,
     JSON: _OfWhole,
     COMPRESSED: _OfCompressed,

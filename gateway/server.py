@@ -49,6 +49,12 @@ class Gateway:
         )
         self.mirrors = Mirrors(self.core, endpoints, secrets or {}, marker or new_marker())
         self.core.mirroring = self.mirrors
+        self.core.tally.providers.update(
+            ((name, server), spec.provider)
+            for name, endpoint in endpoints.items()
+            for server, spec in endpoint.backends.items()
+            if spec.provider is not None
+        )
         self._servers: list[asyncio.Server] = []
 
     async def start(

@@ -92,18 +92,55 @@ class Who(NamedTuple):
     role: str
 
 
-class Series:
-    """Requests of one endpoint to one server in one role; ``statuses`` by hundreds, ``generations``
-    by operation.
-    """
+#: So many names of models are told apart; a server may echo whatever a client invents.
+MOST_MODELS = 32
+#: What the rest is called.
+OTHER_MODELS = "other"
 
-    __slots__ = ("first", "generations", "statuses", "whole")
+
+class Models:
+    """The names of models, as answers say them; empty where one says none."""
+
+    __slots__ = ("_names",)
 
     def __init__(self) -> None:
+        self._names = {b"": ""}
+
+    def name(self, told: bytes) -> str:
+        found = self._names.get(told)
+        if found is None:
+            if len(self._names) > MOST_MODELS:
+                return OTHER_MODELS
+            found = self._names[told] = told.decode(errors="replace")
+        return found
+
+
+class Asked(NamedTuple):
+    """What a server was asked for, like ``chat``, and the model that answered."""
+
+    operation: str
+    model: str
+
+
+class Series:
+    """Requests of one endpoint to one server in one role; ``statuses`` by hundreds."""
+
+    __slots__ = ("first", "generations", "models", "statuses", "whole")
+
+    def __init__(self, models: Models) -> None:
+        self.models = models
         self.statuses: Counter[int] = Counter()
         self.first = Histogram(DURATION)
         self.whole = Histogram(DURATION)
-        self.generations: dict[str, Generation] = {}
+        self.generations: dict[Asked, Generation] = {}
+
+    def generation(self, operation: str, model: bytes) -> Generation:
+        """What is counted of answers of a model, by the name that it tells."""
+        asked = Asked(operation, self.models.name(model))
+        found = self.generations.get(asked)
+        if found is None:
+            found = self.generations[asked] = Generation()
+        return found
 
     def ended(self, status: int, first: float | None, whole: float) -> None:
         """An answer was passed on to its end; ``first`` is none where it had no body."""
@@ -114,9 +151,11 @@ class Series:
 
 
 class Tally:
-    """All counts of one process."""
+    """All counts of one process. ``providers`` are what servers run, by endpoint and name."""
 
     def __init__(self) -> None:
+        self.models = Models()
+        self.providers: dict[tuple[str, str], str] = {}
         self.series: dict[Who, Series] = {}
         self.faults: Counter[tuple[Who, str]] = Counter()  # by kind
         self.moved: Counter[tuple[str, str]] = Counter()  # endpoint, server that it left
@@ -126,5 +165,5 @@ class Tally:
     def of(self, who: Who) -> Series:
         found = self.series.get(who)
         if found is None:
-            found = self.series[who] = Series()
+            found = self.series[who] = Series(self.models)
         return found

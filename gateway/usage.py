@@ -1,4 +1,5 @@
-"""The tokens that an answer says it took, found in its bytes without reading it as JSON.
+"""The tokens that an answer says it took, and its model, found in its bytes without reading it as
+JSON.
 
 A quote inside a JSON text is escaped, so ``"usage"`` with its quotes and a colon is a key, and
 never something that a model said.
@@ -17,6 +18,13 @@ _PLAIN = re.compile(
     rb' ?"completion_tokens": ?(\d{1,12})'
 )
 _COUNT = re.compile(rb'"(prompt|input|completion|output)_tokens"\s{0,16}:\s{0,16}(\d{1,12})')
+_MODEL = re.compile(rb'"model"\s{0,16}:\s{0,16}"([^"\\]{1,128})"')
+
+
+def model(data: bytes) -> bytes:
+    """The name of the model that some bytes of an answer tell; empty where they tell none."""
+    found = _MODEL.search(data)
+    return b"" if found is None else found[1]
 
 
 def usage(data: bytes) -> tuple[int | None, int | None]:

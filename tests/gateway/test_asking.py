@@ -68,7 +68,8 @@ def engine(cut: int | None = None, *, ends: bytes = LAST, newline: bytes = b"\n"
 
 
 def generation(gateway: Serving, server: str = "gpu-1") -> Generation:
-    return gateway.core.tally.series[Who("chat", server, PRODUCTION)].generations["chat"]
+    [found] = gateway.core.tally.series[Who("chat", server, PRODUCTION)].generations.values()
+    return found
 
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.events import Events
-from gateway.tally import Generation, Who
+from gateway.tally import MOST_MODELS, OTHER_MODELS, Generation, Who
 from tests.gateway.test_events import ENGINE, MESSAGES, chat, data
 from tests.parts.gateways import Serving, serving, until
 from tests.parts.raw_backend import LAST, STREAM, Connection, Script, raw_backend
@@ -67,7 +67,9 @@ def streams(*events: bytes, pause: float = 0.0) -> Script:
 def generation(
     gateway: Serving, server: str = "gpu-1", role: str = "production", operation: str = "chat"
 ) -> Generation:
-    return gateway.core.tally.of(Who("chat", server, role)).generations[operation]
+    generations = gateway.core.tally.of(Who("chat", server, role)).generations
+    [found] = [each for asked, each in generations.items() if asked.operation == operation]
+    return found
 
 
 async def test_tokens_of_a_whole_answer_are_those_that_it_tells() -> None:
@@ -251,3 +253,94 @@ async def test_what_a_server_costs_grows_with_time_whether_it_works_or_not() -> 
 def costs(shown: str) -> dict[str, float]:
     line = r'steady_gateway_cost_total\{kind=".*?",server="(.*?)"\} ([0-9.e+-]+)'
     return {server: float(cost) for server, cost in re.findall(line, shown)}
+
+
+MODELS = "gen_ai_client_token_usage_count"
+
+
+def models(gateway: Serving) -> dict[str, float]:
+    """Answers whose tokens were booked, by the label of the model."""
+    found: dict[str, float] = {}
+    for line in gateway.metrics().splitlines():
+        if line.startswith(MODELS) and 'token_type="output"' in line and 'source="told"' in line:
+            label = re.search(r'gen_ai_response_model="([^"]*)"', line)
+            found[label[1] if label else ""] = float(line.rpartition(" ")[2])
+    return found
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"model":"m-8b","usage":{"prompt_tokens":1,"completion_tokens":2}}',
+        b'{"model": "m-8b", "x": "%b", "usage": {"completion_tokens": 2}}' % (b"x" * 100_000),
+        b'{"x": "%b", "model":"m-8b", "usage": {"completion_tokens": 2}}' % (b"x" * 100_000),
+    ],
+)
+async def test_an_answer_is_counted_under_the_model_that_it_names(answer: bytes) -> None:
+    async with serves(answer) as gateway:
+        await gateway.client.post(CHAT, json={"model": "a-name-of-the-client"})
+        assert models(gateway) == {"m-8b": 1}
+
+
+async def test_a_stream_is_counted_under_the_model_that_it_names() -> None:
+    began = b'data: {"type":"response.created","response":{"model":"m-8b"}}\n\n'
+    said = b'event: response.output_text.delta\ndata: {"delta":"a \\"model\\":\\"b\\""}\n\n'
+    usage = b'data: {"usage":{"input_tokens":1,"output_tokens":2}}\n\n'
+    async with (
+        raw_backend(streams(b": ping\n\n", began, said, usage)) as backend,
+        serving(backend.url) as gateway,
+    ):
+        await gateway.client.post("/v1/responses", json={"stream": True})
+        assert models(gateway) == {"m-8b": 1}
+
+
+async def test_what_names_no_model_has_no_such_label() -> None:
+    async with serves(b'{"usage":{"prompt_tokens":1,"completion_tokens":2}}') as gateway:
+        await gateway.client.post(CHAT, json={"model": "m"})
+        assert models(gateway) == {"": 1}
+        assert "gen_ai_response_model" not in gateway.metrics()
+        assert "gen_ai_provider_name" not in gateway.metrics()
+
+
+async def test_a_client_that_invents_models_fills_no_memory() -> None:
+    """As llama.cpp answers: with the name that it was asked for."""
+
+    async def repeats(connection: Connection) -> None:
+        while True:
+            name = json.loads((await connection.request()).body)["model"]
+            body = json.dumps({"model": name, "usage": {"completion_tokens": 1}}).encode()
+            kind = b"Content-Type: application/json\r\n"
+            await connection.send(
+                b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (kind, len(body), body)
+            )
+
+    async with raw_backend(repeats) as backend, serving(backend.url) as gateway:
+        for number in range(MOST_MODELS + 20):
+            await gateway.client.post(CHAT, json={"model": f"m-{number}"})
+        found = models(gateway)
+    assert len(found) == MOST_MODELS + 1
+    assert found[OTHER_MODELS] == 20
+
+
+async def test_what_a_server_runs_is_said_by_whoever_configured_it() -> None:
+    body = b'{"usage":{"prompt_tokens":1,"completion_tokens":2}}'
+    answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+
+    async def script(connection: Connection) -> None:
+        while True:
+            await connection.request()
+            await connection.send(answer % (len(body), body))
+
+    async with raw_backend(script) as backend:
+        endpoint = {"backends": {"gpu-1": {"url": backend.url, "provider": "vllm"}}}
+        candidates = {"next": {"url": backend.url, "sample": 100, "provider": "sglang"}}
+        async with serving(endpoint=endpoint, candidates=candidates) as gateway:
+            await gateway.client.post(CHAT, json={})
+            await until(lambda: gateway.core.tally.results["chat", "next", "completed"])
+            page = gateway.metrics()
+    for role, provider in (("production", "vllm"), ("mirror", "sglang")):
+        assert re.search(
+            rf'gen_ai_server_request_duration_seconds_count{{.*provider_name="{provider}".*'
+            rf'role="{role}".*}} 1.0',
+            page,
+        )

@@ -268,7 +268,8 @@ async def test_a_candidate_is_asked_for_the_usage_of_its_streams(asks: bool) -> 
         assert production.requests[0].body == body
         wanted = b'{"model":"m","stream":true,"stream_options":{"include_usage":true}}'
         assert other.requests[0].body == (wanted if asks else body)
-        generation = gateway.core.tally.series[Who("chat", "next", MIRROR)].generations["chat"]
+        series = gateway.core.tally.series[Who("chat", "next", MIRROR)]
+        [generation] = series.generations.values()
     assert (generation.told.total, generation.counted.total) == ((9, 0) if asks else (0, 3))
 
 

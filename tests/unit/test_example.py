@@ -146,6 +146,7 @@ def test_where_there_is_no_default_the_comment_says_so() -> None:
     assert without == {
         "temporal_ui",
         "price_per_hour",
+        "provider",
         "redact",
         "restarts_at_once",
         "notice",
