@@ -21,6 +21,12 @@ from gateway.tally import Series, Who
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
+_SLOW = "the body of the request took too long"
+_NOT_CONTINUED = (
+    "the body of the request took too long, and the backend sends no 100 Continue: send without"
+    " Expect, or wait for it only briefly"
+)
+
 
 class Client(Protocol):
     """The connection on which a request came."""
@@ -62,6 +68,7 @@ class Exchange:
         self._touched = core.sweeper.now
         self._trailers = b""
         self._dry_until = 0.0
+        self._continued = not head.expects
         self._tee: Tee | None = None
         self._observer: Observer | None = None
         self._series: Series | None = None
@@ -230,6 +237,7 @@ class Exchange:
 
     def on_interim(self, status: int) -> None:
         if status == 100 and self.head.expects and self._client is not None:
+            self._continued = True
             self._client.send([CONTINUE])
 
     def on_answer_head(self, head: AnswerHead) -> None:
@@ -411,7 +419,7 @@ class Exchange:
                 self.give_up(Fault.CLIENT_STALLED, "")
         elif not self.request_done and not self.answering and not self._waits_for_backend():
             if idle > limits.body_idle:
-                self.give_up(Fault.CLIENT_TOO_SLOW, "the body of the request took too long")
+                self.give_up(Fault.CLIENT_TOO_SLOW, _SLOW if self._continued else _NOT_CONTINUED)
         elif idle > (limits.answer_idle if self.answering else limits.answer_within):
             self.give_up(Fault.BACKEND_TIMEOUT, "the backend did not answer in time")
 

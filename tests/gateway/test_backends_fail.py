@@ -217,6 +217,21 @@ async def test_a_client_that_goes_in_the_stream_cancels_the_backends_request() -
         assert gateway.core.router.backends["gpu-1"].in_flight == 0
 
 
+async def test_a_client_that_goes_in_a_plain_answer_cancels_the_backends_request() -> None:
+    async def half(connection: Connection) -> None:
+        await connection.request()
+        await connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+        await connection.gone()
+
+    async with raw_backend(half) as backend, serving(backend.url) as gateway:
+        reader, writer = await open_stream(gateway)
+        await reader.readuntil(b"half")
+        writer.close()
+        await until(lambda: backend.open == 0)
+        assert gateway.faults(Fault.CLIENT_GONE) == 1
+        assert gateway.core.router.backends["gpu-1"].in_flight == 0
+
+
 async def test_a_client_that_goes_while_its_upload_is_held_back_is_noticed() -> None:
     async def waits(connection: Connection) -> None:
         await connection.reader.readuntil(b"\r\n\r\n")

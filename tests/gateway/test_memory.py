@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 MIB = 2**20
 BUDGET, CONSTANT = 8 * MIB, 24 * MIB
-SIZE = 200 * MIB
+SIZE = 1024 * MIB
 
 
 def peak(pid: int) -> int:

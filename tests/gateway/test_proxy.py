@@ -174,6 +174,82 @@ async def test_expect_100_continue_is_the_backends_to_answer() -> None:
         assert (await reader.read()).endswith(b"\r\n\r\nbody")
 
 
+@pytest.mark.parametrize("continued", [False, True])
+async def test_a_client_that_waits_for_100_continue_or_stops_behind_it_is_told_in_time(
+    continued: bool,
+) -> None:
+    async def waits(connection: Connection) -> None:
+        await connection.reader.readuntil(b"\r\n\r\n")
+        if continued:
+            await connection.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await connection.gone()
+
+    async with raw_backend(waits) as backend, raw_backend(ok) as other:
+        async with serving(
+            backend.url,
+            candidates={"next": {"url": other.url, "sample": 100}},
+            body_timeout="300ms",
+        ) as gateway:
+            said = await gateway.said(POST + b"Content-Length: 4\r\nExpect: 100-continue\r\n\r\n")
+            said = said.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n" if continued else b"")
+            assert said.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+            assert (b"the backend sends no 100 Continue" in said) is not continued
+            await until(lambda: backend.open == 0)
+        assert other.connections == 0
+
+
+async def test_a_client_that_waits_for_100_continue_only_briefly_is_served() -> None:
+    async with raw_backend(echo) as backend, serving(backend.url) as gateway:
+        reader, writer = await gateway.raw(
+            POST + b"Content-Length: 4\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n"
+        )
+        await until(lambda: backend.open)
+        await asyncio.sleep(0.1)
+        writer.write(b"body")
+        assert (await reader.read()).endswith(b"\r\n\r\nbody")
+        writer.close()
+
+
+async def test_each_part_of_an_upload_is_passed_on_as_it_comes() -> None:
+    arrived: list[bytes] = []
+
+    async def reads(connection: Connection) -> None:
+        await connection.reader.readuntil(b"\r\n\r\n")
+        for _ in range(5):
+            arrived.append(await connection.reader.readexactly(4))
+        await connection.send(OK)
+
+    async with raw_backend(reads) as backend, serving(backend.url) as gateway:
+        reader, writer = await gateway.raw(POST + b"Content-Length: 20\r\n\r\n")
+        for number in range(5):
+            writer.write(b"part")  # the next is sent only once this one has arrived
+            async with asyncio.timeout(PATIENCE):
+                while len(arrived) == number:
+                    await asyncio.sleep(0.005)
+        async with asyncio.timeout(PATIENCE):
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 OK")
+        writer.close()
+
+
+async def test_an_answer_that_begins_early_may_go_on_beside_the_upload() -> None:
+    async def talks(connection: Connection) -> None:
+        await connection.reader.readuntil(b"\r\n\r\n")
+        await connection.send(STREAM)
+        for _ in range(3):
+            await connection.chunk(await connection.reader.readexactly(4))
+        await connection.send(LAST)
+
+    async with raw_backend(talks) as backend, serving(backend.url) as gateway:
+        reader, writer = await gateway.raw(POST + b"Content-Length: 12\r\n\r\n")
+        async with asyncio.timeout(PATIENCE):
+            await reader.readuntil(b"\r\n\r\n")
+            for number in range(3):
+                writer.write(b"say%d" % number)
+                assert await reader.readuntil(b"say%d\r\n" % number) == b"4\r\nsay%d\r\n" % number
+            assert await reader.read() == LAST
+        writer.close()
+
+
 async def test_an_early_answer_reaches_a_client_that_still_sends() -> None:
     async def refuse(connection: Connection) -> None:
         await connection.reader.readuntil(b"\r\n\r\n")
