@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 
 from activities.engine_pages import EnginePages, place
-from fleet.engines.judge import find
+from fleet.engines.judge import changed, find_by
 from fleet.engines.place import EnginePlace
 from fleet.engines.reading import Page
 from fleet.engines.sighting import Sighting, seen_after
@@ -28,9 +28,10 @@ class Onlooker:
 
     def judge(self, reading: Reading) -> Finding:
         age = reading.at - (self._at or reading.at)
-        finding = find(reading, self._last, self._policy, None, age)
+        change = changed(reading, self._last)
+        finding = find_by(reading, change, self._policy, None, age)
         if reading.engine is not None and reading.engine.page is Page.OK:
-            self._last, self._at = seen_after(reading.engine, self._last, age), reading.at
+            self._last, self._at = seen_after(reading.engine, change, age), reading.at
         return finding
 
 

@@ -105,8 +105,8 @@ class Counter:
                 pass
             else:
                 if page is not shown:
-                    shown, value = page, total(page, self.names[kind])
-                    works = sum(total(page, name) for name in IN_FLIGHT[kind]) > 0
+                    value, *in_flight = totals(page, (self.names[kind], *IN_FLIGHT[kind]))
+                    shown, works = page, sum(in_flight) > 0
                 if value != last or not works:
                     last, moved = value, world.now
                 elif world.now - moved >= self.limit:
@@ -136,7 +136,8 @@ class Errors:
                 seen.clear()
             else:
                 if page is not shown:
-                    shown, count = page, total(page, 'http_requests_total{status="5xx"}')
+                    (count,) = totals(page, ('http_requests_total{status="5xx"}',))
+                    shown = page
                 seen = [each for each in seen if each[0] >= world.now - self.window]
                 seen.append((world.now, count))
                 if count - seen[0][1] >= self.most:
@@ -146,14 +147,18 @@ class Errors:
             yield _SCRAPE_EVERY
 
 
-def total(page: str, name: str) -> float:
-    """The sum of a series over all labels, as a dashboard shows it."""
-    return sum(float(value) for value in _series(name).findall(page))
+def totals(page: str, names: tuple[str, ...]) -> list[float]:
+    """The sum of each series over all labels, as a dashboard shows it."""
+    found = dict.fromkeys(names, 0.0)
+    for name, value in _series(names).findall(f"\n{page}"):
+        found[name] += float(value)
+    return list(found.values())
 
 
 @cache
-def _series(name: str) -> re.Pattern[str]:
-    return re.compile(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)$", re.MULTILINE)
+def _series(names: tuple[str, ...]) -> re.Pattern[str]:
+    """A line of one of them; a page has no other line that begins so."""
+    return re.compile(rf"\n({'|'.join(map(re.escape, names))})(?:\{{[^}}]*\}})? (\S+)")
 
 
 CHAT_45 = Chat(every=300.0, deadline=45.0, failures=5)

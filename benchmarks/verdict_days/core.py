@@ -182,6 +182,9 @@ class Core:
 
     def advance(self, to: float) -> None:
         """Take every step that ends by ``to``."""
+        if not (self._left or self.running or self.waiting):
+            self.now = max(self.now, to)
+            return
         while self.now < to:
             if not self._takes_steps or not (self._left or self._start()):
                 break

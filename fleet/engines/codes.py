@@ -11,8 +11,10 @@ _STEPS = 2048
 
 def written(number: int, width: int) -> str:
     """``width`` characters; a number that has no room is the highest one that has."""
-    number = min(number, (1 << _BITS * width) - 1)
-    return "".join(_DIGITS[number >> _BITS * at & 63] for at in reversed(range(width)))
+    number, text = min(number, (1 << _BITS * width) - 1), ""
+    for _ in range(width):
+        number, text = number >> _BITS, _DIGITS[number & 63] + text
+    return text
 
 
 def read(text: str) -> int:

@@ -12,6 +12,8 @@ from functools import lru_cache
 MOST_SAMPLES = 2000
 #: Characters of one line; a longer one is no sample that is wanted here.
 _LONGEST_LINE = 20_000
+#: Labels of at most so many characters are kept from page to page: an engine writes the same again.
+_KEPT_LABELS = 400
 _HEAD = 2048
 
 #: What follows a name. Possessive, so that no line is tried twice, whatever it holds.
@@ -48,7 +50,7 @@ def find(page: bytes, names: frozenset[str]) -> Samples:
         except ValueError:
             continue
         if labels not in known:
-            known[labels] = _labels(labels)
+            known[labels] = _kept(labels) if len(labels) <= _KEPT_LABELS else _labels(labels)
         of_name = found.setdefault(name.decode(), [])
         if len(of_name) < MOST_SAMPLES:
             of_name.append((known[labels], value))
@@ -77,6 +79,11 @@ def _written(tree: _Tree) -> str:
         return ""
     one = branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
     return f"(?:{one})?" if "" in tree else one
+
+
+@lru_cache(maxsize=1024)
+def _kept(labels: bytes) -> Labels:
+    return _labels(labels)
 
 
 def _labels(text: bytes) -> Labels:

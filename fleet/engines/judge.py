@@ -50,11 +50,27 @@ def find(
     ``age`` is how old the last look is: what stands still for less than the window of its witnesses
     proves nothing. Without it, whoever looks has waited for long enough.
     """
+    return find_by(reading, changed(reading, before), policy, loading, age)
+
+
+def changed(reading: Reading, before: Sighting | None) -> Change:
+    """What has changed in its engines since the last look."""
+    return compare(reading.engine, before) if reading.engine is not None else Change()
+
+
+def find_by(
+    reading: Reading,
+    change: Change,
+    policy: Patience,
+    loading: datetime | None = None,
+    age: timedelta | None = None,
+) -> Finding:
+    """As ``find``, by what has changed since the last look."""
     engine = reading.engine
     if engine is None:
         return Finding(verdict=Verdict.UNREADABLE, why=reading.detail or "no engine was read")
     if engine.page in (Page.OK, Page.LISTED):
-        return _seen(reading, engine, policy, loading) or _by_movement(engine, before, age)
+        return _seen(reading, engine, policy, loading) or _by_movement(engine, change, age)
     if engine.page is Page.REFUSED:
         return _refused(reading, engine, policy)
     if engine.page is Page.UNAVAILABLE:
@@ -106,8 +122,7 @@ def _is_booting(reading: Reading, engine: EngineReading, policy: Patience) -> bo
     return 0 <= since <= policy.load_limit.total_seconds()
 
 
-def _by_movement(engine: EngineReading, before: Sighting | None, age: timedelta | None) -> Finding:
-    change = compare(engine, before)
+def _by_movement(engine: EngineReading, change: Change, age: timedelta | None) -> Finding:
     if change.restarted:
         return Finding(verdict=Verdict.RESTARTED, why=change.restarted)
     soon = _too_soon(engine, change, age)
@@ -127,7 +142,7 @@ def _too_soon(
     engine: EngineReading, change: Change, age: timedelta | None
 ) -> tuple[EngineState, ...]:
     """Those that stand still, but not yet for as long as their witnesses may while they work."""
-    if age is None:
+    if age is None or not change.still:
         return ()
     return tuple(
         each

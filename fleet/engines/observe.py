@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from fleet.engines.judge import find
+from fleet.engines.judge import changed, find_by
 from fleet.engines.reading import Page
-from fleet.engines.sighting import Sighting, seen_after
+from fleet.engines.sighting import Change, Sighting, seen_after
 from fleet.findings import Finding
 from fleet.judge import (
     APART_INTERVALS,
@@ -30,8 +30,9 @@ def observe(
     gap = reading.at - before.at if before is not None else timedelta(0)
     then = before if timedelta(0) < gap <= interval * FRESH_INTERVALS else None
     loading = before.loading if before is not None else None
-    finding = find(reading, _last(then), policy, loading, _age(reading, then))
-    memory = _remembered(reading, before, then, finding)
+    change, age = changed(reading, _last(then)), _age(reading, then)
+    finding = find_by(reading, change, policy, loading, age)
+    memory = _remembered(reading, before, finding, change, age)
     if finding.verdict in GOOD:
         same = before is not None and before.verdict in GOOD
         since = before.since if same and before is not None else memory.at
@@ -60,13 +61,17 @@ def _age(reading: Reading, memory: Memory | None) -> timedelta:
 
 
 def _remembered(
-    reading: Reading, before: Memory | None, then: Memory | None, finding: Finding
+    reading: Reading,
+    before: Memory | None,
+    finding: Finding,
+    change: Change,
+    age: timedelta,
 ) -> Memory:
     """What was seen; where nothing was, what was known: a page may come back as it was."""
     at = reading.at.astimezone(UTC)
     engine = reading.engine
     if engine is not None and engine.page is Page.OK:
-        sighting = seen_after(engine, _last(then), _age(reading, then))
+        sighting = seen_after(engine, change, age)
         loading = _load_began(finding, before, at)
         return Memory(at=at, since=at, engine=sighting.encode(), loading=loading)
     known = before.engine if before is not None else None

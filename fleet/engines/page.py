@@ -11,6 +11,8 @@ from fleet.engines.reading import MOST_ENGINES, EngineReading, EngineState, Page
 
 #: A label set's values for the profile's engine labels; labels that are not there are empty.
 _Key = tuple[str, ...]
+#: The samples of each name that are numbers, with the engine that they tell of.
+_Page = dict[str, list[tuple[_Key, Labels, float]]]
 
 _LONGEST_START = 40
 #: Sums of such numbers are finite still, as JSON asks for.
@@ -30,7 +32,7 @@ def read_page(page: bytes, profile: Profile, start: str | None = None) -> tuple[
         said = _of_another(page, profile)
         return EngineReading(profile=profile.name, page=Page.BARE), said
     profile = known
-    found = find(page, profile.names)
+    found = _by_engine(find(page, profile.names), profile)
     states = _states(found, profile)
     if len(states) > MOST_ENGINES:
         said = f"the page tells of {len(states)} engines, more than {MOST_ENGINES}"
@@ -49,7 +51,7 @@ def read_page(page: bytes, profile: Profile, start: str | None = None) -> tuple[
     return seen, ""
 
 
-def _takes_names(page: Samples, profile: Profile) -> bool:
+def _takes_names(page: _Page, profile: Profile) -> bool:
     """Whether its version is known to pass a request to the engine that it names."""
     return profile.ranks and all(
         any(page.get(name) for name in names) for names in profile.ranks_since
@@ -67,17 +69,33 @@ def _of_another(page: bytes, profile: Profile) -> str:
     return f'{none}, but those of {other.name}: is source.kind = "{kind}" what it is?'
 
 
-def _states(page: Samples, profile: Profile) -> list[EngineState]:
-    running = _total(page, profile, profile.in_flight)
-    waiting = _total(page, profile, profile.waiting)
-    steps = _values(page, profile, profile.steps)
-    awake = _values(page, profile, profile.awake)
-    paused = _values(page, profile, profile.paused)
-    seen = {each.name: _values(page, profile, each.series) for each in profile.witnesses}
+def _by_engine(samples: Samples, profile: Profile) -> _Page:
+    # The samples of one engine share their labels, mostly.
+    keys: dict[int, _Key] = {}
+    page: _Page = {}
+    for name, of_name in samples.items():
+        page[name] = found = []
+        for labels, value in of_name:
+            if math.isnan(value):
+                continue
+            key = keys.get(id(labels))
+            if key is None:
+                key = keys[id(labels)] = _key(labels, profile.engine_labels)
+            found.append((key, labels, value))
+    return page
+
+
+def _states(page: _Page, profile: Profile) -> list[EngineState]:
+    running = _total(page, profile.in_flight)
+    waiting = _total(page, profile.waiting)
+    steps = _values(page, profile.steps)
+    awake = _values(page, profile.awake)
+    paused = _values(page, profile.paused)
+    seen = {each.name: _values(page, each.series) for each in profile.witnesses}
     # Where gauges name the engines, a witness of the whole page makes no engine more.
     keys = sorted({*running, *waiting} or {key for values in seen.values() for key in values})
     shown = {key for found in (running, waiting) for key, value in found.items() if value}
-    is_open = _open(page, profile, keys, shown)
+    is_open = _open(page, profile, keys, shown) if profile.open else {}
     return [
         EngineState(
             label=label[:120],
@@ -101,7 +119,7 @@ def _with_queue(witnesses: dict[str, float], queue: float | None) -> dict[str, f
 
 
 def _open(
-    page: Samples, profile: Profile, keys: Sequence[_Key], shown: set[_Key]
+    page: _Page, profile: Profile, keys: Sequence[_Key], shown: set[_Key]
 ) -> dict[_Key, float]:
     """What is open at the front end, of engines whose own gauges show nothing: not ``shown``.
 
@@ -109,7 +127,7 @@ def _open(
     """
     found: dict[_Key, float] = {}
     for series in profile.open:
-        for key, value in _values(page, profile, series).items():
+        for key, value in _values(page, series).items():
             found[key] = max(found.get(key, 0), value)
     whole = max((value for key, value in found.items() if key not in keys), default=0.0)
     if shown:
@@ -125,67 +143,71 @@ def _named(keys: Sequence[_Key]) -> Iterator[str]:
         yield first if is_enough else "/".join(filter(None, key))
 
 
-def _total(page: Samples, profile: Profile, parts: Sequence[Series]) -> dict[_Key, float]:
+def _total(page: _Page, parts: Sequence[Series]) -> dict[_Key, float]:
     """Gauges of work; one below zero says no more than none."""
     total: dict[_Key, float] = {}
     for part in parts:
-        for key, value in _values(page, profile, part).items():
+        for key, value in _values(page, part).items():
             total[key] = total.get(key, 0) + max(value, 0)
     return total
 
 
-def _counters(page: Samples, profile: Profile) -> dict[str, float]:
+def _counters(page: _Page, profile: Profile) -> dict[str, float]:
     """The counters that are no witnesses, over the whole page: not all carry an engine's labels."""
-    found = {each.name: _values(page, profile, each.series) for each in profile.counters}
+    found = {each.name: _values(page, each.series) for each in profile.counters}
     return {name: sum(values.values()) for name, values in found.items() if values}
 
 
-def _values(page: Samples, profile: Profile, series: Series | None) -> dict[_Key, float]:
+def _values(page: _Page, series: Series | None) -> dict[_Key, float]:
     """The series by engine, under the first of its names that the page has."""
     if series is None:
         return {}
     found: dict[_Key, float] = {}
     for name in series.names:
-        found = _under(page, profile, series, name)
-        if found:
+        if name in page and (found := _under(page, series, name)):
             break
     for name in series.less:
-        for key, value in _under(page, profile, series, name).items():
+        for key, value in _under(page, series, name).items():
             found[key] = found.get(key, 0) - value
+    if not found:
+        return found
+    least = 0 if series.less else -_LARGEST
     return {
-        key: max(0 if series.less else -_LARGEST, min(value, _LARGEST))
+        key: value if least <= value <= _LARGEST else max(least, min(value, _LARGEST))
         for key, value in found.items()
         if math.isfinite(value)
     }
 
 
-def _under(page: Samples, profile: Profile, series: Series, name: str) -> dict[_Key, float]:
-    parts: dict[tuple[_Key, _Key], float] = {}
-    for labels, value in page.get(name, ()):
-        if math.isnan(value) or not _is_meant(labels, series):
-            continue
-        part = (_key(labels, profile.engine_labels), _key(labels, series.added))
-        parts[part] = max(parts.get(part, value), value)
+def _under(page: _Page, series: Series, name: str) -> dict[_Key, float]:
     found: dict[_Key, float] = {}
+    if not series.where and not series.added:
+        for key, _, value in page.get(name, ()):
+            if key not in found or value > found[key]:
+                found[key] = value
+        return found
+    parts: dict[tuple[_Key, _Key], float] = {}
+    for key, labels, value in page.get(name, ()):
+        if _is_meant(labels, series):
+            part = (key, _key(labels, series.added))
+            parts[part] = max(parts.get(part, value), value)
     for (key, _), value in parts.items():
         found[key] = found.get(key, 0) + value
     return found
 
 
 def _is_meant(labels: Labels, series: Series) -> bool:
-    return not series.where or all(
-        labels.get(label, "") in values for label, *values in series.where
-    )
+    return all(labels.get(label, "") in values for label, *values in series.where)
 
 
 def _key(labels: Labels, names: Sequence[str]) -> _Key:
     return tuple([labels.get(name, "") for name in names])
 
 
-def _started(page: Samples, profile: Profile) -> str | None:
+def _started(page: _Page, profile: Profile) -> str | None:
     """Every value of the first series that is there: one for each rank, with stamps of creation."""
     for name in profile.started.names if profile.started is not None else ():
-        values = sorted({value for _, value in page.get(name, ()) if not math.isnan(value)})
+        values = sorted({value for _, _, value in page.get(name, ())})
         if values:
             return _short(",".join(f"{value!r}" for value in values))
     return None

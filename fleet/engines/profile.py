@@ -110,6 +110,12 @@ class Profile:
         said = {name for each in series for name in (*each.names, *each.less)}
         return frozenset(said.union(*self.ranks_since))
 
+    @cached_property
+    def counting(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of what never falls while the engine runs: of each engine, and of the page."""
+        own = tuple(each.name for each in self.witnesses if each.counts)
+        return own, tuple(each.name for each in self.counters)
+
     @property
     def falling(self) -> tuple[Witness, ...]:
         """What never falls while the engine runs."""

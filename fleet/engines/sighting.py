@@ -8,7 +8,6 @@ fell: the step counter in full, every other counter to a part in two thousand.
 import base64
 import hashlib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Self
@@ -58,16 +57,16 @@ class Sighting:
         return cls(
             started=_digest(reading.started)[:_WIDE] if reading.started is not None else "",
             steps=max(0, min(int(sum(counted)), _MOST_STEPS)) if counted else None,
-            busy=sum(1 << at for at, engine in enumerate(engines) if _works(engine)),
-            marks=tuple(_digest(_essence(engine))[:width] for engine in engines),
-            counters=tuple(codes.size(value) for _, value in _counted(reading)),
+            busy=sum([1 << at for at, engine in enumerate(engines) if _works(engine)]),
+            marks=tuple([_digest(_essence(engine))[:width] for engine in engines]),
+            counters=tuple([codes.size(value) for value in _counted(reading)]),
         )
 
     def encode(self) -> str:
         steps = f"{self.steps:x}" if self.steps is not None else ""
         seen = f"{self.started}.{steps}.{self.busy:x}.{len(self.marks):x}.{''.join(self.marks)}"
-        counters = "".join(codes.written(each, _COUNTER) for each in self.counters)
-        stood = "".join(codes.written(each, _STOOD) for each in self.stood)
+        counters = "".join([codes.written(each, _COUNTER) for each in self.counters])
+        stood = "".join([codes.written(each, _STOOD) for each in self.stood])
         return f"{seen}.{counters}.{stood}" if counters or stood else seen
 
     @classmethod
@@ -85,8 +84,8 @@ class Sighting:
             steps=int(parts[2], 16) if parts[2] else None,
             busy=int(parts[3], 16),
             marks=_cut(marks, _width(count)),
-            counters=tuple(codes.read(each) for each in _cut(counters, _COUNTER)),
-            stood=tuple(codes.read(each) for each in _cut(stood, _STOOD)),
+            counters=tuple([codes.read(each) for each in _cut(counters, _COUNTER)]),
+            stood=tuple([codes.read(each) for each in _cut(stood, _STOOD)]),
         )
 
 
@@ -95,7 +94,7 @@ class Change:
     """What happened between two looks. ``still`` are the engines that had work in flight at both
     and of which no witness moved; ``moved`` those of which one did. Neither knows of the first look
     or of one across a restart. ``stood`` is how long each engine had stood still by the first of
-    the two, and none for one that does not.
+    the two, and none for one that does not. ``seen`` is the second look.
     """
 
     known: bool = False
@@ -103,12 +102,12 @@ class Change:
     moved: tuple[EngineState, ...] = ()
     still: tuple[EngineState, ...] = ()
     stood: tuple[timedelta | None, ...] = ()
+    seen: Sighting | None = None
 
 
-def seen_after(now: EngineReading, before: Sighting | None, gap: timedelta) -> Sighting:
-    """What is remembered of a look, ``gap`` after the one before it."""
-    seen = Sighting.of(now)
-    stood = compare(now, before).stood
+def seen_after(now: EngineReading, change: Change, gap: timedelta) -> Sighting:
+    """What is remembered of a look, ``gap`` after the one that it was compared with."""
+    seen, stood = change.seen or Sighting.of(now), change.stood
     if not any(each is not None for each in stood) or not longest_window(now):
         return seen
     return replace(
@@ -121,13 +120,14 @@ def compare(now: EngineReading, before: Sighting | None) -> Change:
         return Change()
     seen = Sighting.of(now)
     if seen.started and before.started and seen.started != before.started:
-        return Change(restarted="its process was started anew")
+        return Change(restarted="its process was started anew", seen=seen)
     if len(seen.marks) != len(before.marks):
-        return Change()
+        return Change(seen=seen)
     if seen.steps is not None and before.steps is not None and seen.steps < before.steps:
-        return Change(restarted=f"its step counter fell from {before.steps} to {seen.steps}")
-    if fell := _fallen(now, seen, before):
-        return Change(restarted=f"its counter {fell} fell")
+        fell = f"its step counter fell from {before.steps} to {seen.steps}"
+        return Change(restarted=fell, seen=seen)
+    if name := _fallen(now, seen, before):
+        return Change(restarted=f"its counter {name} fell", seen=seen)
     pairs = list(zip(now.engines, seen.marks, before.marks, strict=True))
     is_still = [
         mark == was and _works(engine) and bool(before.busy >> at & 1)
@@ -136,9 +136,12 @@ def compare(now: EngineReading, before: Sighting | None) -> Change:
     ages = before.stood or (0,) * len(pairs)
     return Change(
         known=True,
-        moved=tuple(engine for engine, mark, was in pairs if mark != was),
-        still=tuple(engine for engine, is_ in zip(now.engines, is_still, strict=True) if is_),
-        stood=tuple(age * _TICK if is_ else None for age, is_ in zip(ages, is_still, strict=True)),
+        moved=tuple([engine for engine, mark, was in pairs if mark != was]),
+        still=tuple([engine for engine, is_ in zip(now.engines, is_still, strict=True) if is_]),
+        stood=tuple(
+            [age * _TICK if is_ else None for age, is_ in zip(ages, is_still, strict=True)]
+        ),
+        seen=seen,
     )
 
 
@@ -146,26 +149,35 @@ def _fallen(now: EngineReading, seen: Sighting, before: Sighting) -> str:
     """The first counter that is lower than it was; one that was or is not there says nothing."""
     if len(seen.counters) != len(before.counters):
         return ""
-    pairs = zip(_counted(now), seen.counters, before.counters, strict=True)
-    return next((name for (name, _), code, was in pairs if 0 < code < was), "")
+    if seen.counters == before.counters:
+        return ""
+    pairs = zip(seen.counters, before.counters, strict=True)
+    fell = [at for at, (code, was) in enumerate(pairs) if 0 < code < was]
+    return _names_of(now)[fell[0]] if fell else ""
 
 
-def _counted(reading: EngineReading) -> Iterator[tuple[str, float | None]]:
-    """What never falls, by its name in the profile, none where the page does not have it."""
+def _counted(reading: EngineReading) -> list[float | None]:
+    """What never falls, none where the page does not have it; ``_names_of`` has their names."""
     profile, engines = profile_named(reading.profile), reading.engines
-    names = [each.name for each in profile.witnesses if each.counts]
+    names, page = profile.counting
     if len(names) * len(engines) <= _MOST_COUNTERS:
-        for engine in engines:
-            yield from ((name, engine.witnesses.get(name)) for name in names)
+        found = [engine.witnesses.get(name) for engine in engines for name in names]
     else:
+        found = []
         for name in names:
             values = [each.witnesses[name] for each in engines if name in each.witnesses]
-            yield name, sum(values) if values else None
-    yield from ((each.name, reading.counters.get(each.name)) for each in profile.counters)
+            found.append(sum(values) if values else None)
+    return found + [reading.counters.get(name) for name in page]
+
+
+def _names_of(reading: EngineReading) -> list[str]:
+    names, page = profile_named(reading.profile).counting
+    is_each = len(names) * len(reading.engines) <= _MOST_COUNTERS
+    return [*names * (len(reading.engines) if is_each else 1), *page]
 
 
 def _cut(text: str, width: int) -> tuple[str, ...]:
-    return tuple(text[at : at + width] for at in range(0, len(text), width))
+    return tuple([text[at : at + width] for at in range(0, len(text), width)])
 
 
 def _works(engine: EngineState) -> bool:
@@ -178,11 +190,11 @@ def _width(count: int) -> int:
 
 def _essence(engine: EngineState) -> str:
     moving = ",".join(
-        f"{name}={float(value)!r}" for name, value in sorted(engine.witnesses.items())
+        [f"{name}={float(value)!r}" for name, value in sorted(engine.witnesses.items())]
     )
     return f"{engine.label}:{moving}"
 
 
 def _digest(text: str) -> str:
     raw = hashlib.sha256(text.encode(errors="surrogatepass")).digest()
-    return base64.urlsafe_b64encode(raw)[:16].decode()
+    return base64.urlsafe_b64encode(raw[:12]).decode()
