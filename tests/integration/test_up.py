@@ -146,13 +146,15 @@ def test_it_starts_a_gateway_of_several_processes_and_ends_all_of_them(tmp_path:
         backend.answer = lambda _: Answer(body=b"ok")
         ports = {"listen": listen, "admin": free_port(), "backend": backend.port}
         text = _ENDPOINT.format(**ports).replace("[gateway]", "[gateway]\nprocesses = 2")
+        text = text.replace(f'"127.0.0.1:{ports["admin"]}"', f'"unix://{tmp_path}/admin.sock"')
         file.write_text(_FLEET + text)
         with command(_UP, tmp_path, _state(tmp_path), variables=token) as running:
-            assert running.until("Gateway: ") == f"Gateway: http://127.0.0.1:{listen}"
+            assert running.until("Gateway: ", within=180) == f"Gateway: http://127.0.0.1:{listen}"
             assert httpx.get(f"http://127.0.0.1:{listen}/v1/models").text == "ok"
             log = (tmp_path / "state" / "logs" / "gateway.log").read_text()
             pids = list(map(int, re.findall(r"processes=\[(\d+), (\d+)\]", log)[0]))
             assert all(map(lives, pids))
+            assert (tmp_path / "admin.sock").exists()
             _stop(running)
     assert not any(map(lives, pids))
     assert left_behind(tmp_path) == []
