@@ -46,7 +46,7 @@ def variables() -> dict[str, str]:
 
 def server(*more: str, metrics: bool = True, **how: Any) -> AbstractContextManager[Real]:
     command = argv(*more, metrics=metrics)
-    return running("llamacpp", command, within=60, variables=variables(), **how)
+    return running("llamacpp", command, within=120, variables=variables(), **how)
 
 
 async def computes(real: Real) -> int:

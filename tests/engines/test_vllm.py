@@ -38,7 +38,7 @@ def argv(*more: str) -> list[str]:
 
 
 def server(*more: str, **how: Any) -> AbstractContextManager[Real]:
-    return running("vllm", argv(*more), within=600, variables=OFFLINE, **how)
+    return running("vllm", argv(*more), within=900, variables=OFFLINE, **how)
 
 
 @pytest.fixture(scope="module")

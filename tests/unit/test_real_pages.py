@@ -1,7 +1,8 @@
 """Pages that real engines served while it was known what they did.
 
 vLLM 0.32.0 and llama.cpp b10434, on the CPU, with a tiny model: from ``make test-engines``. Triton
-as nvidia-pytriton 0.7.0 brings it, with its Python backend: by hand.
+as nvidia-pytriton 0.7.0 brings it, with its Python backend, and a worker of Dynamo 1.6.1 without an
+engine: by hand.
 """
 
 import re
@@ -42,13 +43,13 @@ def test_every_page_that_the_tests_of_real_engines_save_is_kept() -> None:
     texts = [path.read_text() for path in sorted(engines.glob("test_*.py"))]
     saved = {name for text in texts for name in re.findall(r"\.page\(\"([\w-]+)\"\)", text)}
     kept = {path.stem for path in PAGES.glob("*.prom")}
-    assert saved == {name for name in kept if not name.startswith("triton-")}
+    assert saved == {name for name in kept if not name.startswith(("triton-", "dynamo-"))}
 
 
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.prom")), ids=lambda path: str(path.stem))
 def test_each_page_is_recognised_as_its_engine(path: Path) -> None:
     known = recognise(path.read_bytes())
-    if path.stem == "vllm-without-statistics":
+    if path.stem == "vllm-without-statistics" or path.stem.startswith("dynamo-"):
         assert known is None
     else:
         assert known is not None
@@ -72,6 +73,21 @@ def test_triton_without_tensorrt_llm_is_judged_by_its_queue_and_its_executions()
     # Of the 12 requests that were sent it counts the 11 that wait, and not the one that hangs.
     assert (stuck.label, stuck.waiting, stuck.witnesses) == ("m", 11, {"executions": 11})
     assert longest_window(read("triton-stuck-2", "triton")) == timedelta(minutes=2)
+
+
+def test_what_a_dynamo_worker_has_taken_in_is_work_where_its_engine_shows_none() -> None:
+    def over_vllm(worker: str) -> EngineReading:
+        texts = [(PAGES / f"{name}.prom").read_bytes() for name in (worker, "vllm-unresponsive")]
+        reading, _ = read_page(b"".join(texts), PROFILES["dynamo"])
+        assert reading.profile == "dynamo/vllm"
+        return reading
+
+    idle, busy = over_vllm("dynamo-idle"), over_vllm("dynamo-busy")
+    assert ([each.open for each in idle.engines], idle.in_flight) == ([0], False)
+    assert ([each.open for each in busy.engines], busy.in_flight) == ([2], True)
+    # How long it has been up falls where it is started anew.
+    assert compare(busy, Sighting.of(idle)).restarted == ""
+    assert "uptime" in compare(idle, Sighting.of(busy)).restarted
 
 
 def test_of_a_llamacpp_whose_decoding_stopped_nothing_moves() -> None:
