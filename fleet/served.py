@@ -10,6 +10,9 @@ from fleet.refusal import Refusal
 #: At every address of a machine.
 _ANYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - nothing is bound here
 
+#: Places to read a server that don't say what it runs.
+_ANY_ENGINE = frozenset({"redis", "status", "engine", "openai"})
+
 
 class Door(NamedTuple):
     """One address for clients, by its key in the fleet file; ``endpoint`` where it is its own."""
@@ -31,6 +34,24 @@ def doors(gateway: Gateway, endpoints: Mapping[str, Endpoint]) -> list[Door]:
         if endpoint.listen is not None
     ]
     return [Door(("gateway", "listen"), gateway.listen), *own]
+
+
+def with_providers(
+    endpoints: Mapping[str, Endpoint], kinds: Mapping[str, str]
+) -> dict[str, Endpoint]:
+    """Endpoints whose backends say what they run, where the ``kinds`` of places at which steady
+    reads its servers say it.
+    """
+    found = {}
+    for name, endpoint in endpoints.items():
+        backends = {
+            server: spec.model_copy(update={"provider": kinds[server]})
+            if spec.provider is None and kinds.get(server, "engine") not in _ANY_ENGINE
+            else spec
+            for server, spec in endpoint.backends.items()
+        }
+        found[name] = endpoint.model_copy(update={"backends": backends})
+    return found
 
 
 def contradictions(

@@ -13,7 +13,7 @@ import uvloop
 
 from activities.secrets import SecretError, resolve
 from fleet.config import Fleet
-from fleet.served import Door, doors
+from fleet.served import Door, doors, with_providers
 from gateway.control import Control, Keep
 from gateway.core import Core
 from gateway.kept import Kept
@@ -52,6 +52,9 @@ def run_gateway(path: Path, settings: Settings) -> int:
     fleet = load(path, files_are_here=False)
     if not fleet.endpoints:
         raise SettingError(f"{path} has no endpoints: add one, beginning with [endpoints.NAME]")
+    kinds = {name: server.source.kind for name, server in fleet.servers.items()}
+    endpoints = with_providers(fleet.endpoints, kinds)
+    fleet = fleet.model_copy(update={"endpoints": endpoints})
     secrets = _secrets(fleet)
     _check_folders(fleet)
     token = _admin_token(fleet)

@@ -40,6 +40,26 @@ def write(folder: Path, backend: int) -> tuple[str, str]:
     return f"http://127.0.0.1:{listen}", f"http://127.0.0.1:{admin}"
 
 
+def test_its_figures_name_the_engine_that_the_fleet_file_names(tmp_path: Path) -> None:
+    def answer(_: Received) -> Answer:
+        said = b'{"model":"m-8b","usage":{"prompt_tokens":1,"completion_tokens":2}}'
+        return Answer(body=said, headers={"Content-Type": "application/json"})
+
+    with receiver() as backend:
+        backend.answer = answer
+        url, admin = write(tmp_path, backend.port)
+        file = tmp_path / "fleet.toml"
+        engine = '{ kind = "vllm", url = "http://127.0.0.1:1" }'
+        file.write_text(file.read_text().replace('{ kind = "redis", key = "worker:1" }', engine))
+        with command(
+            STEADY, tmp_path, "gateway", "--file", "fleet.toml", variables=WITH_TOKEN
+        ) as running:
+            running.until("serving")
+            assert httpx.post(f"{url}/v1/chat/completions", json={}).is_success
+            page = httpx.get(f"{admin}/metrics").text
+    assert 'gen_ai_provider_name="vllm",gen_ai_response_model="m-8b"' in page
+
+
 def test_it_serves_until_it_is_told_to_stop_and_finishes_what_is_in_flight(tmp_path: Path) -> None:
     asked, go_on = threading.Event(), threading.Event()
 

@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from fleet.config import Fleet
-from fleet.endpoints import Candidate, Endpoint, Gateway
-from fleet.served import doors
+from fleet.endpoints import Backend, Candidate, Endpoint, Gateway
+from fleet.served import doors, with_providers
 from fleet.sizes import parse_size, show_size
 from tests.parts.fleet_files import GOOD, write_fleet
 from worker.loading import examine
@@ -267,3 +267,25 @@ def test_a_true_is_no_size() -> None:
 def test_base_urls_end_without_a_slash_and_paths_too() -> None:
     assert Candidate(url="http://a:1/base/").url == "http://a:1/base"
     assert Endpoint.model_validate({"path": "/a/", "backends": backends("x")}).path == "/a"
+
+
+def test_a_backend_says_what_it_runs_where_that_is_known() -> None:
+    names = ("vllm", "redis", "engine", "openai", "own")
+    made = {name: Backend(url="http://a:1") for name in names}
+    made["own"] = Backend(url="http://a:1", provider="mine")
+    kinds = {**{name: name for name in names}, "own": "sglang"}
+    found = with_providers({"chat": Endpoint(backends=made)}, kinds)["chat"].backends
+    assert {name: spec.provider for name, spec in found.items()} == {
+        "vllm": "vllm",
+        "redis": None,
+        "engine": None,
+        "openai": None,
+        "own": "mine",
+    }
+    assert with_providers({"chat": Endpoint(backends=made)}, {})["chat"].backends == made
+
+
+@pytest.mark.parametrize("provider", ["", "vLLM", "a b", "-a", "a" * 70])
+def test_a_provider_is_a_name_of_the_conventions(provider: str) -> None:
+    with pytest.raises(ValidationError):
+        Backend(url="http://a:1", provider=provider)
