@@ -274,7 +274,10 @@ def _request(raw: bytes) -> RequestHead:
     version = parser.get_http_version()
     if version not in ("1.0", "1.1"):
         raise Refused(Fault.UNSUPPORTED, f"HTTP/{version} is not served: use HTTP/1.1")
-    return RequestHead(parser.get_method(), version, lines, len(raw))
+    method = parser.get_method()
+    if not raw.startswith(b"%b %b HTTP/%b\r\n" % (method, lines.target, version.encode())):
+        raise _bad("the request line has other blanks than one on each side of the target")
+    return RequestHead(method, version, lines, len(raw))
 
 
 def _answer(raw: bytes) -> AnswerHead:
