@@ -22,6 +22,7 @@ from gateway.metrics import Metrics
 from gateway.plane import Local
 from gateway.server import Gateway
 from worker.errors import SettingError, SetupError
+from worker.garbage import leave_loaded_alone
 from worker.gateway_api import Api
 from worker.gateway_group import Group
 from worker.gateway_port import reserved
@@ -106,6 +107,7 @@ async def _alone(
                 await gateway.start(*door.place, door.endpoint)
             except OSError as problem:
                 raise _not_there(door, problem) from None
+        leave_loaded_alone()
         metrics = Metrics(gateway.core, gateway.mirrors).render
         pages = Pages(lambda: _health(gateway.core), metrics, api.answer)
         with listening(fleet.gateway.admin, pages, see="gateway.admin"):

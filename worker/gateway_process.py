@@ -23,6 +23,7 @@ from gateway.limits import Share, limits
 from gateway.metrics import Metrics
 from gateway.plane import Local, NotTaken
 from gateway.server import Gateway
+from worker.garbage import leave_loaded_alone
 from worker.gateway_talk import LAST, LONGEST, PREPARED, Ask, Begin, Reply, line
 from worker.logs import set_up_logging
 from worker.settings import Settings
@@ -83,6 +84,7 @@ async def _serve(begin: Begin, to_parent: Line) -> None:
     bounds = limits(begin.settings, Share(begin.number - 1, begin.of))
     gateway = Gateway(begin.endpoints, bounds, secrets, begin.marker)
     member = Member(gateway, begin)
+    leave_loaded_alone()
     with stop_event() as told_to_stop:
         loop = asyncio.get_running_loop()
 
