@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -43,6 +44,7 @@ def main() -> None:
     given = parser.parse_args()
     if (os.cpu_count() or 1) < 2:
         sys.exit("two cores are needed: one for the proxy, one for the load")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # and all that was started
     began, load = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="steady-bench-") as folder:
         measuring = measured(Path(folder), given)

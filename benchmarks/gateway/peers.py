@@ -178,8 +178,13 @@ def litellm(python: Path, to: Upstreams, folder: Path) -> Iterator[Program]:
     config.write_text(_LITELLM.format(up=to.up, streams=to.streams))
     arguments = [str(python.with_name("litellm")), "--config", str(config), "--port", str(port)]
     arguments += ["--host", "127.0.0.1", "--num_workers", "1"]
-    quiet = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
-    with running(arguments, port, PROXY_CORE, folder, environment=quiet) as program:
+    settings = {
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_LOG": "ERROR",
+        # Nobody but this run reaches it, and the others check no key either.
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+    }
+    with running(arguments, port, PROXY_CORE, folder, environment=settings) as program:
         yield program
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 PROXY_CORE, LOAD_CORE = 0, 1
 
 _SERVERS = "/usr/local/sbin:/usr/sbin:/sbin"
-#: LiteLLM loads all of its providers first.
-_UP_WITHIN = 180.0
+#: On a busy machine LiteLLM takes minutes to load all of its providers.
+_UP_WITHIN = 600.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], folder: Path) -> None
             return
         time.sleep(0.05)
     said = (folder / f"{port}.log").read_text()[-2000:]
-    sys.exit(f"{process.args!r} did not start within {_UP_WITHIN:g} s: {said}")
+    sys.exit(f"{process.args!r} did not start: {said}")
 
 
 @contextlib.contextmanager
