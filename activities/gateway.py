@@ -31,8 +31,8 @@ NOT_UNDRAINED = "NotUndrained"
 _MEANING = {
     401: "its admin_token is another",
     403: "its fleet file has no admin_token",
-    404: "it does not know this server: is its fleet file an older one?",
-    409: "the server has too many leases there",
+    404: "it does not know {server}: is its fleet file an older one?",
+    409: "{server} has too many leases there",
     503: "it did not take the order in time",
     507: "it can't keep what is set",
 }
@@ -45,19 +45,25 @@ class _Failed(Exception):
 class GatewayActivities:
     @activity.defn
     async def drain_server(self, request: DrainRequest) -> DrainResult:
-        """Drain a server in all of its gateways, side by side; then wait, within its bound, until
-        it has nothing in flight. What fails is in the result: it holds nothing up.
+        """Drain servers in all of their gateways, side by side; then wait, within its bound, until
+        each has nothing in flight. What fails is in the result: it holds nothing up.
         """
+        servers = request.servers or [request.server]
         async with pulse(), _client(request.gateways) as client:
             try:
-                orders = _orders(client, request.gateways, request.server)
+                orders = _orders(client, request.gateways, servers)
             except SecretError as problem:
                 return DrainResult(failed=[f"gateway.admin_token: {problem}"])
             found = await asyncio.gather(*(each.drain(request) for each in orders))
-            failed = [each for each in found if each]
+            failed = list(dict.fromkeys(each for each in found if each))
             took = [each for each, said in zip(orders, found, strict=True) if not said]
             began = time.monotonic()
-            left = await _emptied(took, request.wait) if took else 0
+            bounds = dict.fromkeys(servers, request.wait_others) | {request.server: request.wait}
+            left = sum(
+                await asyncio.gather(
+                    *(_emptied([o for o in took if o.server == s], bounds[s]) for s in servers)
+                )
+            )
             waited = timedelta(seconds=time.monotonic() - began)
             return DrainResult(drained=len(took), in_flight=left, waited=waited, failed=failed)
 
@@ -70,13 +76,14 @@ class GatewayActivities:
         """
         async with pulse(), _client(request.gateways) as client:
             try:
-                orders = _orders(client, request.gateways, request.server)
+                servers = request.servers or [request.server]
+                orders = _orders(client, request.gateways, servers)
             except SecretError as problem:
                 raise ApplicationError(
                     f"gateway.admin_token: {problem}", type=NOT_UNDRAINED
                 ) from None
             found = await asyncio.gather(*(each.undrain(request.lease) for each in orders))
-            failed = [each for each in found if each]
+            failed = list(dict.fromkeys(each for each in found if each))
             if failed:
                 raise ApplicationError("; ".join(failed), type=NOT_UNDRAINED)
 
@@ -86,6 +93,7 @@ class _Orders:
 
     def __init__(self, client: httpx.AsyncClient, base: str, token: str, server: str) -> None:
         self._client, self._token = client, token
+        self.server = server
         self._url = f"{http_url(base)}/backends/{quote(server, safe='')}"
         self._name = f"the gateway at {place(base)}"
 
@@ -140,6 +148,7 @@ class _Orders:
             raise _Failed(f"{self._name}: the token has characters that HTTP can't send") from None
         if answer.status_code != httpx.codes.OK:
             meaning = _MEANING.get(answer.status_code, "is it a gateway of steady?")
+            meaning = meaning.format(server=self.server)
             raise _Failed(f"{self._name} answers {answer.status_code}: {meaning}")
         return said
 
@@ -148,15 +157,17 @@ def _client(where: Gateways) -> httpx.AsyncClient:
     return new_client(trust_env=False, urls=where.urls)
 
 
-def _orders(client: httpx.AsyncClient, where: Gateways, server: str) -> list[_Orders]:
+def _orders(client: httpx.AsyncClient, where: Gateways, servers: list[str]) -> list[_Orders]:
     token = resolve(where.token)
-    return [_Orders(client, url, token, server) for url in where.urls]
+    return [_Orders(client, url, token, each) for each in servers for url in where.urls]
 
 
 async def _emptied(orders: list[_Orders], within: timedelta) -> int:
     """Wait until nothing is in flight; what is left at the end. What can't be read is not waited
     for.
     """
+    if not orders:
+        return 0
     end = time.monotonic() + within.total_seconds()
     while True:
         counts = await asyncio.gather(*(each.in_flight() for each in orders))

@@ -35,18 +35,31 @@ _DOES_NOT_WORK = ACTIONABLE - {Verdict.ERROR}
 
 
 def gateways(fleet: Fleet, server: str) -> Gateways | None:
-    """Where to drain a server; none where no endpoint has it, or the gateway takes no orders."""
-    settings = fleet.gateway
+    """Where to drain a server and what its restarts take along; none where no endpoint has any of
+    them, or the gateway takes no orders.
+    """
+    settings, spec = fleet.gateway, fleet.servers.get(server)
     if settings.admin_token is None:
         return None
-    if not any(server in endpoint.backends for endpoint in fleet.endpoints.values()):
+    steps = [*([spec.restart] if spec and spec.restart else []), *(spec.ladder if spec else [])]
+    named = dict.fromkeys((server, *(name for each in steps for name in each.also_restarts)))
+    backends = {name for endpoint in fleet.endpoints.values() for name in endpoint.backends}
+    behind = [name for name in named if name in backends]
+    if not behind:
         return None
     return Gateways(
         urls=admin_urls(settings),
         token=settings.admin_token,
         wait=settings.drain_wait,
         wait_hung=settings.drain_wait_hung,
+        backends=behind,
     )
+
+
+def drained_with(where: Gateways, server: str, step: Step) -> list[str]:
+    """Who is drained for a step: the server, and the backends that it takes along."""
+    taken = {server, *step.action.also_restarts}
+    return [each for each in where.backends or [server] if each in taken]
 
 
 def admin_urls(settings: Gateway) -> list[str]:

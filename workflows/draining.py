@@ -15,7 +15,14 @@ with workflow.unsafe.imports_passed_through():
     from fleet.contracts.remediation import Phase
     from fleet.durations import brief
     from fleet.remediation import Decision
-    from fleet.routed import LONGEST, lasting, restart_takes, stays_drained, wait
+    from fleet.routed import (
+        LONGEST,
+        drained_with,
+        lasting,
+        restart_takes,
+        stays_drained,
+        wait,
+    )
     from workflows.case import Case
     from workflows.cure import Facts
     from workflows.hands import ONCE, said
@@ -28,8 +35,8 @@ _NOT_AGAIN_FOR = timedelta(minutes=5)
 _SPARE = timedelta(minutes=10)
 #: After an end without a recovery: until the next try, or a person.
 _AFTERWARDS = timedelta(minutes=15)
-_NOTHING = "drained: the gateway sends it nothing more"
-_SPARINGLY = "drained still: the gateway sends it only what no other backend is left for"
+_NOTHING = "drained: the gateway sends {whom} nothing more"
+_SPARINGLY = "drained still: the gateway sends {whom} only what no other backend is left for"
 _UNDRAIN = RetryPolicy(
     initial_interval=timedelta(seconds=1),
     maximum_interval=timedelta(seconds=10),
@@ -51,18 +58,35 @@ class Draining:
     async def begin(self, facts: Facts) -> bool:
         """Drain the server for a restart. Whether time was spent on it: then the facts are old."""
         where, needed = facts.present.gateways, restart_takes(facts.step)
-        if where is None or self._outlasts(needed) or self._was_asked_just_now:
+        servers = drained_with(where, self._case.server, facts.step) if where is not None else []
+        if where is None or not servers:
             return False
+        if self._outlasts(needed, servers) or self._was_asked_just_now:
+            return False
+        where = self._together(where, servers)
         patience = wait(where, self._book.verdict)
-        ends = workflow.now() + patience + _BESIDE
-        self._book.enter(Phase.DRAINING, "the gateway sends it nothing more", ends)
-        await self._drain(where, lasting(facts.step, facts.policy), patience)
-        if not self._outlasts(needed):
+        others = where.wait if self._others(where) else timedelta(0)
+        ends = workflow.now() + max(patience, others) + _BESIDE
+        step = f"the gateway sends {self._named(where.backends)} nothing more"
+        self._book.enter(Phase.DRAINING, step, ends)
+        await self._drain(where, lasting(facts.step, facts.policy), patience, others)
+        if not self._outlasts(needed, servers):
             self._not_before = workflow.now() + _NOT_AGAIN_FOR
         return True
 
-    def _outlasts(self, needed: timedelta) -> bool:
+    def _together(self, where: Gateways, servers: list[str]) -> Gateways:
+        """The gateways, with all that is to be drained there and what is from an earlier step."""
+        before = self._case.drained.backends if self._case.drained is not None else []
+        return where.model_copy(update={"backends": list(dict.fromkeys((*servers, *before)))})
+
+    def _others(self, where: Gateways) -> list[str]:
+        return [each for each in where.backends if each != self._case.server]
+
+    def _outlasts(self, needed: timedelta, servers: list[str]) -> bool:
         if self._until is None or self._is_last_resort:
+            return False
+        drained = self._case.drained.backends if self._case.drained is not None else []
+        if drained and not set(servers) <= set(drained):
             return False
         return self._until - workflow.now() > needed
 
@@ -79,7 +103,10 @@ class Draining:
             await self._drain(where, left, timedelta(0), last_resort=True)
 
     async def keep(self, until: datetime) -> None:
-        """Let a server that is drained stay so until it is looked at again."""
+        """Let a server that is drained stay so until it is looked at again. What a restart took
+        along does not wait for it.
+        """
+        await self.release_others()
         if self._case.drained is not None:
             left = min(until - workflow.now() + _SPARE, LONGEST)
             await self._drain(self._case.drained, left, timedelta(0))
@@ -90,25 +117,50 @@ class Draining:
         if where is None:
             return
         if stays_drained(decision):
-            await self._shorten(where)
+            await self.release_others()
+            if self._case.drained is not None:
+                await self._shorten(self._case.drained)
             return
+        patience = _UNDRAIN if self._until is not None else ONCE
+        if await self._undrain(where, where.backends, patience):
+            self._case.drained = None
+
+    async def release_others(self) -> None:
+        """Send again to what the restart took along: whether it works, its own incidents say."""
+        where = self._case.drained
+        others = self._others(where) if where is not None else []
+        if where is None or not others or not await self._undrain(where, others, ONCE):
+            return
+        left = [each for each in where.backends if each not in others]
+        kept = where.model_copy(update={"backends": left})
+        self._case.drained = kept if left else None
+
+    async def _undrain(self, where: Gateways, servers: list[str], retry: RetryPolicy) -> bool:
         request = UndrainRequest(
-            server=self._case.server, lease=self._case.incident.id, gateways=where
+            server=self._case.server,
+            servers=servers,
+            lease=self._case.incident.id,
+            gateways=where,
         )
         try:
             await workflow.execute_activity_method(
                 GatewayActivities.undrain_server,
                 request,
                 start_to_close_timeout=_BESIDE,
-                retry_policy=_UNDRAIN if self._until is not None else ONCE,
-                summary="the gateway sends to it again",
+                retry_policy=retry,
+                summary=f"the gateway sends to {self._named(servers)} again",
             )
         except ActivityError as problem:
             ends = f", at {self._until:%H:%M:%S} UTC" if self._until is not None else ""
             self._book.note(f"not undrained, it ends by itself{ends}: {said(problem)}")
-            return
-        self._case.drained = None
-        self._book.note("undrained: the gateway sends to it again")
+            return False
+        self._book.note(f"undrained: the gateway sends to {self._named(servers)} again")
+        return True
+
+    def _named(self, servers: list[str]) -> str:
+        """In words, of its own story: a server is "it"."""
+        own = ["it"] if not servers or self._case.server in servers else []
+        return ", ".join([*own, *(each for each in servers if each != self._case.server)])
 
     async def _shorten(self, where: Gateways) -> None:
         asked, request = workflow.now(), self._request(where, _AFTERWARDS, timedelta(0))
@@ -125,16 +177,24 @@ class Draining:
         self._tell(result, asked + _AFTERWARDS)
 
     async def _drain(
-        self, where: Gateways, span: timedelta, patience: timedelta, *, last_resort: bool = False
+        self,
+        where: Gateways,
+        span: timedelta,
+        patience: timedelta,
+        others: timedelta = timedelta(0),
+        *,
+        last_resort: bool = False,
     ) -> None:
+        """``others`` is the patience with what those have in flight that are taken along."""
         # Before it is asked: one that was given up may have been done.
         self._case.drained, asked = where, workflow.now()
+        request = self._request(where, span, patience, last_resort=last_resort)
         try:
             result = await self._case.hands.do(
                 GatewayActivities.drain_server,
-                self._request(where, span, patience, last_resort=last_resort),
-                summary=f"the gateway sends nothing more to {self._case.server}",
-                bound=patience + _BESIDE,
+                request.model_copy(update={"wait_others": others}),
+                summary=f"the gateway sends {self._named(where.backends)} nothing more",
+                bound=max(patience, others) + _BESIDE,
                 retry=ONCE,
             )
         except ActivityError as problem:
@@ -148,6 +208,7 @@ class Draining:
     ) -> DrainRequest:
         return DrainRequest(
             server=self._case.server,
+            servers=where.backends,
             lease=self._case.incident.id,
             why=f"{self._book.verdict or 'a restart by hand'}: {workflow.info().workflow_id}",
             lasting=span,
@@ -163,7 +224,8 @@ class Draining:
         if result.drained:
             self._until = until
             left = f", {result.in_flight} in flight after {brief(result.waited)}"
-            lines.append(_SPARINGLY if last_resort else f"{_NOTHING}{left}")
+            whom = self._named(self._case.drained.backends if self._case.drained else [])
+            lines.append((_SPARINGLY if last_resort else f"{_NOTHING}{left}").format(whom=whom))
         if lines != self._noted:
             self._noted = lines
             for line in lines:

@@ -287,6 +287,7 @@ class Healing:
         self._orders.committed = False
         if ok:
             return Decision.end(Outcome.RESOLVED, why)
+        await self._draining.release_others()
         if done.after is not None:
             self._decide.waited_for(done.after)
         self._book.incident = incident.model_copy(update={"rung": incident.rung + 1})

@@ -92,31 +92,38 @@ class Gateways(Message):
     """Where a server's gateways take orders, and how long a restart waits for requests there.
 
     ``wait_hung`` is for a server that is proved not to work: what it has in flight won't end.
+    ``backends`` are those that are behind the gateways of the server and of all that a step of its
+    ladder takes along; an older version names none, and means the server.
     """
 
     urls: list[str]
     token: SecretRef
     wait: Duration
     wait_hung: Duration
+    backends: list[str] = []
 
 
 class DrainRequest(Message):
     """Send nothing more to ``server`` for so long, and wait ``wait`` for what it has in flight.
 
-    With ``last_resort`` it is sent what no other backend is left for.
+    With ``last_resort`` it is sent what no other backend is left for. ``servers``, where there are
+    any, are drained in place of it alone, and ``wait_others`` is for what those beside it have.
     """
 
     server: str
+    servers: list[str] = []
     lease: str
     why: str = ""
     lasting: Duration
     wait: Duration = timedelta(0)
+    wait_others: Duration = timedelta(0)
     last_resort: bool = False
     gateways: Gateways
 
 
 class DrainResult(Message):
-    """``drained`` is how many gateways did it; ``failed`` says in words which did not, and why.
+    """``drained`` is how many orders were done, one for each server at each gateway; ``failed``
+    says in words which gateways did not, and why.
 
     ``in_flight`` is what those that did it still had in flight after ``waited``.
     """
@@ -128,6 +135,9 @@ class DrainResult(Message):
 
 
 class UndrainRequest(Message):
+    """``servers``, where there are any, are released in place of ``server`` alone."""
+
     server: str
+    servers: list[str] = []
     lease: str
     gateways: Gateways

@@ -1,6 +1,8 @@
 """The activities that drain a server, against gateways on real sockets."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import httpx
@@ -13,7 +15,7 @@ from activities.gateway import GatewayActivities
 from fleet.contracts.gateway import DrainRequest, DrainResult, Gateways, UndrainRequest
 from fleet.secret_refs import SecretRef
 from tests.gateway.test_admin import CHAT, POST, held, state
-from tests.parts.gateways import TOKEN, administered, serving, until
+from tests.parts.gateways import TOKEN, Serving, administered, serving, until
 from tests.parts.ports import free_port
 from tests.parts.raw_backend import Connection, ok, raw_backend
 from tests.parts.receiver import Answer, receiver
@@ -82,6 +84,55 @@ async def test_it_waits_until_what_is_in_flight_has_ended() -> None:
         writer.close()
 
 
+@asynccontextmanager
+async def two_backends() -> AsyncIterator[tuple[httpx.AsyncClient, Serving, asyncio.Event]]:
+    """Each has a request in flight, until it may end."""
+    (one_script, _), (other_script, may) = held(), held()
+    async with (
+        raw_backend(one_script) as one,
+        raw_backend(other_script) as other,
+        serving(one.url, other.url) as gateway,
+        administered(gateway) as admin,
+    ):
+        writers = [(await gateway.raw(POST))[1] for _ in range(2)]
+        await until(lambda: one.requests and other.requests)
+        yield admin, gateway, may
+        for writer in writers:
+            writer.close()
+
+
+async def test_servers_are_drained_together_and_each_waited_for_in_its_own_bound() -> None:
+    """gpu-1 hangs. gpu-2 works, and what it has is let end before it is taken along."""
+    async with two_backends() as (admin, gateway, may):
+        request = DrainRequest(
+            server="gpu-1",
+            servers=["gpu-1", "gpu-2"],
+            lease=LEASE,
+            lasting=600 * SECOND,
+            wait=SECOND,
+            wait_others=60 * SECOND,
+            gateways=gateways(admin.base_url),
+        )
+        draining = asyncio.create_task(
+            ActivityEnvironment().run(GatewayActivities().drain_server, request)
+        )
+        await until(lambda: gateway.metrics().count("drained{server=") >= 2)
+        await until(lambda: 'drained{server="gpu-2"} 1.0' in gateway.metrics())
+        assert 'drained{server="gpu-1"} 1.0' in gateway.metrics()
+        await asyncio.sleep(1.5)
+        assert not draining.done()
+        may.set()
+        result = await draining
+        assert (result.drained, result.in_flight, result.failed) == (2, 1, [])
+        assert result.waited < 50 * SECOND
+        release = UndrainRequest(
+            server="gpu-1", servers=["gpu-2"], lease=LEASE, gateways=gateways(admin.base_url)
+        )
+        await ActivityEnvironment().run(GatewayActivities().undrain_server, release)
+        shown = (await state(admin)).backends
+        assert [len(shown[name].leases) for name in ("gpu-1", "gpu-2")] == [1, 0]
+
+
 async def test_it_waits_no_longer_than_its_bound_and_says_what_is_left() -> None:
     script, _ = held()
     async with (
@@ -134,7 +185,7 @@ async def test_a_gateway_that_does_not_answer_costs_a_bounded_time(
 
 MEANINGS = {
     401: "its admin_token is another",
-    404: "it does not know this server: is its fleet file an older one?",
+    404: "it does not know gpu-1: is its fleet file an older one?",
     500: "is it a gateway of steady?",
 }
 

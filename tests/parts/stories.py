@@ -13,6 +13,7 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from activities.guards import GuardActivities
+from fleet.actions import RebootRestart
 from fleet.config import ComposeRestart, DockerRestart
 from fleet.contracts.fleet import Pause
 from fleet.contracts.gateway import Gateways
@@ -256,6 +257,23 @@ async def _(s: Scene) -> None:
 @story(Outcome.RESOLVED, "drained")
 async def _(s: Scene) -> None:
     s.gateways = _GATEWAYS
+    await s.report()
+
+
+@story(Outcome.RESOLVED, "drained-with_another")
+async def _(s: Scene) -> None:
+    """A stronger step that takes another backend along."""
+    s.gateways = _GATEWAYS.model_copy(update={"backends": [s.server, "gpu-2"]})
+    s.ladder = (RebootRestart(kind="reboot", host="box", also_restarts=("gpu-2",)),)
+    s.cure_works = False
+
+    def works_next_time() -> None:
+        def cure() -> None:
+            s.cure_works = True
+
+        s.before("restart_server", cure)
+
+    s.before("restart_server", works_next_time)
     await s.report()
 
 

@@ -100,6 +100,7 @@ class World:
         self.gateway_is_down = False
         self.drains: list[DrainRequest] = []
         self.leases: dict[str, timedelta] = {}
+        self.drained: set[str] = set()
         self.in_flight = 0
         self.hooks: dict[str, list[Hook]] = {}
 
@@ -359,6 +360,7 @@ class World:
         if self.gateway_is_down:
             return DrainResult(failed=["the gateway at gw:1: connection refused"])
         self.leases[request.lease] = request.lasting
+        self.drained |= set(request.servers or [request.server])
         return DrainResult(drained=1, in_flight=self.in_flight, waited=request.wait)
 
     @activity.defn
@@ -366,7 +368,9 @@ class World:
         await self._answer("undrain_server")
         if self.gateway_is_down:
             raise ApplicationError("the gateway at gw:1: connection refused")
-        self.leases.pop(request.lease, None)
+        self.drained -= set(request.servers or [request.server])
+        if not self.drained:
+            self.leases.pop(request.lease, None)
 
     def _reach(self) -> None:
         if self.unreachable:

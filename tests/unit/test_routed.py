@@ -6,14 +6,22 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fleet.actions import DockerRestart, Host
+from fleet.actions import DockerRestart, Host, RebootRestart
 from fleet.config import Fleet
 from fleet.contracts.remediation import Outcome
 from fleet.gpu_memory import GpuMemory
 from fleet.ladder import Step
 from fleet.policy import Policy
 from fleet.remediation import Decision
-from fleet.routed import LONGEST, gateways, lasting, restart_takes, stays_drained, wait
+from fleet.routed import (
+    LONGEST,
+    drained_with,
+    gateways,
+    lasting,
+    restart_takes,
+    stays_drained,
+    wait,
+)
 from fleet.verdicts import Verdict
 
 TOKEN = {"admin_token": {"env": "T"}}
@@ -38,6 +46,45 @@ def step(**more: Any) -> Step:
 
 def test_a_server_of_no_endpoint_is_drained_nowhere() -> None:
     assert gateways(fleet(**TOKEN), "gpu-2") is None
+
+
+def _rebooting(*backends: str) -> Fleet:
+    hosts = {"box": {"address": "10.0.0.1", "user": "ops", "key": "/key"}}
+    servers: dict[str, Any] = {
+        name: {
+            "source": {"kind": "redis", "key": name},
+            "restart": {"kind": "docker", "host": "box", "name": name},
+        }
+        for name in ("gpu-1", "gpu-2", "gpu-3")
+    }
+    also = ["gpu-2", "gpu-3"]
+    servers["gpu-1"]["ladder"] = [{"kind": "reboot", "host": "box", "also_restarts": also}]
+    endpoints = {"chat": {"backends": {name: {"url": f"http://{name}:1"} for name in backends}}}
+    return Fleet.model_validate(
+        {"hosts": hosts, "servers": servers, "endpoints": endpoints, "gateway": TOKEN}
+    )
+
+
+def test_backends_that_a_step_takes_along_are_drained_with_it_and_by_that_step_only() -> None:
+    reboot = Step(
+        action=RebootRestart(kind="reboot", host="box", also_restarts=("gpu-2", "gpu-3")), host=BOX
+    )
+    for backends, first, second in (
+        (("gpu-1", "gpu-3"), ["gpu-1"], ["gpu-1", "gpu-3"]),
+        (("gpu-2",), [], ["gpu-2"]),
+    ):
+        found = gateways(_rebooting(*backends), "gpu-1")
+        assert found is not None
+        assert drained_with(found, "gpu-1", step()) == first
+        assert drained_with(found, "gpu-1", reboot) == second
+    assert gateways(_rebooting("gpu-1"), "gpu-2") is None
+
+
+def test_gateways_that_an_older_version_named_are_for_the_server_alone() -> None:
+    found = gateways(_rebooting("gpu-1"), "gpu-1")
+    assert found is not None
+    older = found.model_copy(update={"backends": []})
+    assert drained_with(older, "gpu-1", step(also_restarts=("gpu-2",))) == ["gpu-1"]
 
 
 def test_where_the_gateway_takes_no_orders_none_are_given() -> None:

@@ -8,6 +8,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 
+from fleet.actions import RebootRestart
 from fleet.contracts.gateway import DrainRequest, Gateways
 from fleet.contracts.host import Effect
 from fleet.contracts.names import remediation_id
@@ -247,3 +248,80 @@ async def test_what_no_gateway_serves_is_not_drained(world: World) -> None:
     assert status.outcome is Outcome.RESOLVED
     assert world.drains == []
     assert notes(status) == []
+
+
+REBOOT = RebootRestart(kind="reboot", host="box", also_restarts=("gpu-2", "gpu-3"))
+
+
+@pytest.fixture
+def rebooting(world: World) -> World:
+    """The second step takes gpu-2, a backend as well, and gpu-3, which is none, along."""
+    world.ladder, world.cure_works = (REBOOT,), False
+    world.gateways = GATEWAYS.model_copy(update={"backends": ["gpu-1", "gpu-2"]})
+    return world
+
+
+async def test_backends_that_a_restart_takes_along_are_drained_before_it(rebooting: World) -> None:
+    known: list[set[str]] = []
+
+    def restarts() -> None:
+        known.append(set(rebooting.drained))
+        rebooting.cure_works = len(known) == 2
+        rebooting.before("restart_server", restarts)
+
+    rebooting.before("restart_server", restarts)
+    status = await rebooting.end(await rebooting.report())
+    assert status.outcome is Outcome.RESOLVED
+    assert known[:2] == [{"gpu-1"}, {"gpu-1", "gpu-2"}]
+    assert rebooting.drained == set()
+    orders = [(each.servers, each.wait, each.wait_others) for each in closed(rebooting)]
+    assert orders == [
+        (["gpu-1"], 2 * SECOND, 0 * SECOND),
+        (["gpu-1", "gpu-2"], 2 * SECOND, 30 * SECOND),
+    ]
+    assert notes(status)[-3:] == [
+        "drained: the gateway sends it, gpu-2 nothing more, 0 in flight after 2s",
+        "drained still: the gateway sends it, gpu-2 only what no other backend is left for",
+        "undrained: the gateway sends to it, gpu-2 again",
+    ]
+
+
+async def test_what_was_taken_along_does_not_wait_for_one_that_stays_bad(rebooting: World) -> None:
+    known: list[set[str]] = []
+
+    def drains() -> None:
+        known.append(set(rebooting.drained))
+        rebooting.before("drain_server", drains)
+
+    rebooting.before("drain_server", drains)
+    handle = await rebooting.report()
+    await rebooting.env.sleep(timedelta(hours=6))
+    # Before each restart and after it, and then at each look: gpu-2 is let go in between.
+    both, own = {"gpu-1", "gpu-2"}, {"gpu-1"}
+    assert known[:7] == [set(), own, own, both, own, both, own]
+    assert (await handle.query(Remediation.status)).phase is Phase.ESCALATED
+    assert rebooting.drained == {"gpu-1"}
+    rebooting.frozen_at = None
+    status = await rebooting.end(handle)
+    assert rebooting.drained == set()
+    assert "undrained: the gateway sends to gpu-2 again" in notes(status)
+    assert notes(status)[-1] == "undrained: the gateway sends to it again"
+
+
+async def test_a_server_that_is_no_backend_drains_those_that_it_takes_along(
+    rebooting: World,
+) -> None:
+    rebooting.gateways = GATEWAYS.model_copy(update={"backends": ["gpu-2"]})
+    known: list[set[str]] = []
+
+    def restarts() -> None:
+        known.append(set(rebooting.drained))
+        rebooting.before("restart_server", restarts)
+
+    rebooting.before("restart_server", restarts)
+    handle = await rebooting.report()
+    await rebooting.env.sleep(timedelta(hours=6))
+    assert known[:2] == [set(), {"gpu-2"}]
+    assert rebooting.drained == set()
+    rebooting.frozen_at = None
+    await rebooting.end(handle)
