@@ -15,7 +15,7 @@ from gateway.routing import PRODUCTION
 from gateway.tally import Generation, Who
 from tests.parts.gateways import PATIENCE, Serving, serving, until
 from tests.parts.ports import free_port
-from tests.parts.raw_backend import LAST, STREAM, Connection, ok, raw_backend
+from tests.parts.raw_backend import LAST, OK, STREAM, Connection, ok, raw_backend
 
 pytestmark = pytest.mark.anyio
 
@@ -316,3 +316,62 @@ def test_what_is_held_is_bounded_and_what_is_no_event_passes() -> None:
 def test_what_was_broken_off_in_the_usage_is_not_shown() -> None:
     hider = Hider()
     assert hider.feed(SAID[0] + USAGE[:-10]) + hider.end() == SAID[0]
+
+
+async def test_a_slow_client_holds_back_a_stream_that_was_asked() -> None:
+    sent, many = 0, event(choices=[{"index": 0, "delta": {"content": "x" * 30_000}}])
+
+    async def firehose(connection: Connection) -> None:
+        nonlocal sent
+        await connection.request()
+        await connection.send(STREAM)
+        for _ in range(1_000):
+            await connection.chunk(many)
+            sent += len(many)
+        await connection.chunk(USAGE + DONE)
+        await connection.send(LAST)
+
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+    async with raw_backend(firehose) as backend, serving(backend.url, endpoint=ASKS) as gateway:
+        asked = head + b"Content-Length: %d\r\n\r\n" % len(STREAMED) + STREAMED
+        reader, writer = await gateway.raw(asked)
+        await reader.readuntil(b"\r\n\r\n")
+        held = -1
+        async with asyncio.timeout(PATIENCE):
+            while sent != held:
+                held = sent
+                await asyncio.sleep(0.5)
+        assert 0 < held < 25_000_000
+        read = 0
+        while part := await asyncio.wait_for(reader.read(1 << 20), PATIENCE):
+            read += len(part)
+            assert b"prompt_tokens" not in part
+        assert read > 1_000 * len(many)
+        writer.close()
+
+
+async def test_each_part_of_a_body_goes_to_the_backend_as_it_comes() -> None:
+    arrived = b""
+    body = b'{"messages":["a","b"],"stream":true}'
+
+    async def reads(connection: Connection) -> None:
+        nonlocal arrived
+        head = await connection.reader.readuntil(b"\r\n\r\n")
+        assert b"Expect: 100-continue" in head
+        await connection.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        while len(arrived) < length:
+            arrived += await connection.reader.read(length)
+        await connection.send(OK)
+
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n"
+    async with raw_backend(reads) as backend, serving(backend.url, endpoint=ASKS) as gateway:
+        reader, writer = await gateway.raw(head + b"Content-Length: %d\r\n\r\n" % len(body))
+        await asyncio.wait_for(reader.readuntil(b"100 Continue\r\n\r\n"), PATIENCE)
+        for at in (13, 17, 21):  # behind a value, where nothing is held back
+            writer.write(body[len(arrived) : at])
+            await until(lambda at=at: arrived == body[:at])  # type: ignore[misc]
+        writer.write(body[21:])
+        await asyncio.wait_for(reader.readuntil(b"ok"), PATIENCE)
+        writer.close()
+    assert json.loads(arrived) == {**json.loads(body), "stream_options": {"include_usage": True}}
