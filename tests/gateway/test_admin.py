@@ -24,6 +24,7 @@ pytestmark = pytest.mark.anyio
 CHAT = "/v1/chat/completions"
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
 LEASE = "/backends/gpu-1/leases/maintenance"
+ADDED = "/endpoints/chat/candidates/new"
 HOUR = {"holder": "ann", "for": "1h", "why": "new driver"}
 
 
@@ -298,6 +299,30 @@ WRONG: dict[str, tuple[str, str, Any, int, str]] = {
     "more than is known": ("PUT", LEASE, {**HOUR, "till": 1}, 400, "till: Extra inputs"),
     "a sample": ("PATCH", "/endpoints/chat/candidates/next", {"sample": 101}, 400, "sample: "),
     "a weight": ("PATCH", "/endpoints/chat/backends/gpu-1", {"weight": 0}, 400, "weight: "),
+    "a candidate of the fleet file": (
+        "PUT",
+        "/endpoints/chat/candidates/next",
+        {"url": "http://a"},
+        409,
+        "change it there",
+    ),
+    "its end": ("DELETE", "/endpoints/chat/candidates/next", None, 409, "set its sample to 0"),
+    "a URL": ("PUT", ADDED, {"url": "ftp://a"}, 400, "url: "),
+    "a token": ("PUT", ADDED, {"url": "http://a", "token": {"env": "HOME"}}, 400, "token: only"),
+    "the name of a candidate": (
+        "PUT",
+        "/endpoints/chat/candidates/a%20b",
+        {"url": "http://a"},
+        400,
+        "the name of a",
+    ),
+    "another endpoint": (
+        "PUT",
+        "/endpoints/x/candidates/new",
+        {"url": "http://a"},
+        404,
+        "no endpoint x",
+    ),
 }
 
 
@@ -389,9 +414,6 @@ async def test_what_was_kept_is_in_force_from_the_beginning() -> None:
         assert gateway.core.router.backends["gpu-1"].drained_until > gateway.core.sweeper.now + 3000
 
 
-ADDED = "/endpoints/chat/candidates/new"
-
-
 async def test_a_candidate_is_added_and_removed_while_it_runs() -> None:
     saved: list[Kept] = []
     async with raw_backend(ok) as one, raw_backend(ok) as other:
@@ -463,32 +485,6 @@ async def test_a_candidate_that_is_added_again_is_changed() -> None:
         await gateway.client.post(CHAT, json={})
         await until(lambda: other.requests)
         assert len(gateway.gateway.mirrors.targets["chat"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body", "status", "said"),
-    [
-        ("PUT", "/endpoints/chat/candidates/next", {"url": "http://a"}, 409, "change it there"),
-        ("DELETE", "/endpoints/chat/candidates/next", None, 409, "set its sample to 0"),
-        ("PUT", ADDED, {"url": "ftp://a"}, 400, "url: "),
-        ("PUT", ADDED, {"url": "http://a", "token": {"env": "HOME"}}, 400, "token: only"),
-        ("PUT", "/endpoints/chat/candidates/a%20b", {"url": "http://a"}, 400, "the name of a"),
-        ("PUT", "/endpoints/x/candidates/new", {"url": "http://a"}, 404, "no endpoint x"),
-    ],
-)
-async def test_a_candidate_that_cant_be_added_or_removed_is_said(
-    method: str, path: str, body: Any, status: int, said: str
-) -> None:
-    candidates = {"next": {"url": "http://127.0.0.1:1"}}
-    async with (
-        serving("http://127.0.0.1:1", candidates=candidates) as gateway,
-        administered(gateway) as admin,
-    ):
-        before = await state(admin)
-        answer = await admin.request(method, path, json=body)
-        assert answer.status_code == status
-        assert said in answer.json()["error"]["message"]
-        assert await state(admin) == before
 
 
 async def test_an_endpoint_has_so_many_candidates_at_most() -> None:

@@ -17,7 +17,7 @@ from fleet.secret_refs import SecretRef
 from tests.gateway.test_admin import CHAT, POST, held, state
 from tests.parts.gateways import TOKEN, Serving, administered, serving, until
 from tests.parts.ports import free_port
-from tests.parts.raw_backend import Connection, ok, raw_backend
+from tests.parts.raw_backend import Connection, Script, ok, raw_backend
 from tests.parts.receiver import Answer, receiver
 
 pytestmark = pytest.mark.anyio
@@ -174,10 +174,10 @@ async def endless(connection: Connection) -> None:
 
 @pytest.mark.parametrize("script", [silent, endless])
 async def test_a_gateway_that_does_not_answer_costs_a_bounded_time(
-    script: object, monkeypatch: pytest.MonkeyPatch
+    script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(activity, "_WITHIN", 0.2)
-    async with raw_backend(script) as one:  # type: ignore[arg-type]
+    async with raw_backend(script) as one:
         async with asyncio.timeout(20):
             result = await drain(one.url, wait=SECOND)
     assert result.in_flight == 0
