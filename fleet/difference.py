@@ -28,6 +28,11 @@ class Difference:
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.edits)
 
+    @property
+    def is_of_gateways(self) -> bool:
+        """Whether gateways that run serve something else: each reads its file when it begins."""
+        return any(edit.key.startswith(("gateway.", "endpoints.")) for edit in self.edits)
+
 
 def difference(before: Fleet | None, after: Fleet) -> Difference:
     change = compare(before, after)

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from fleet.config import Fleet
 from fleet.difference import Edit, difference
+from worker.commands.apply import _show as shown
 
 
 def fleet(**tables: Any) -> Fleet:
@@ -50,3 +53,22 @@ def test_keys_of_one_server_are_told_below_its_name() -> None:
         return fleet(servers={"a": {"source": {"kind": "redis", "key": key}}})
 
     assert difference(at("x"), at("y")).edits == [Edit("servers.a.source.key", "x", "y")]
+
+
+def test_where_gateways_would_serve_something_else_that_is_said(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def serving(path: str = "/", **tables: Any) -> Fleet:
+        chat = {"path": path, "backends": {"a": {"url": "http://a:1"}}}
+        return fleet(endpoints={"chat": chat}, **tables)
+
+    said = "a gateway that runs serves what its file said when it began: start it anew"
+    for after, is_said in (
+        (serving("/chat"), True),
+        (serving(gateway={"max_clients": 9}), True),
+        (fleet(), True),
+        (serving(defaults={"cooldown": "6m"}), False),
+        (serving(), False),
+    ):
+        shown(difference(serving(), after), 1)
+        assert (said in capfd.readouterr().out) is is_said

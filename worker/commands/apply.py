@@ -98,6 +98,8 @@ def _show(change: "Difference", version: int) -> None:
         say(f"~ {edit.key}: {_value(edit.before)} → {_value(edit.after)}")
     if change.altered:
         say(f"this alters {', '.join(change.altered)}")
+    if change.is_of_gateways:
+        say("a gateway that runs serves what its file said when it began: start it anew")
 
 
 def _value(value: object) -> str:
