@@ -39,7 +39,7 @@ class Pace:
         self._left = min(self._left + earned, _MOST) - (now - began) - _READ
         self._as_of = now
         if self._left < 0 and not connection.closed:
-            connection.transport.pause_reading()
+            connection.pause_reading()
             self._waiting.append(connection)
             if self._timer is None:
                 self._wait()
@@ -54,7 +54,7 @@ class Pace:
         while self._waiting:
             connection = self._waiting.popleft()
             if not connection.closed:
-                connection.transport.resume_reading()
+                connection.resume_reading()
                 break
         if self._waiting:
             self._wait()

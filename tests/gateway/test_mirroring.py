@@ -11,6 +11,7 @@ import pytest
 
 from gateway import mirroring
 from gateway.faults import Fault
+from gateway.mirror import MirroredRequest, Result
 from tests.parts.bad_candidates import (
     answers_early,
     answers_without_end,
@@ -257,6 +258,22 @@ async def test_one_slow_mirror_is_given_up_and_the_other_goes_on() -> None:
         assert quick.requests[0].body == body
 
 
+async def test_what_a_socket_still_holds_counts_until_it_is_closed() -> None:
+    async with raw_backend(ok) as production, raw_backend(never_reads) as slow:
+        candidates = {"slow": candidate(slow.url, buffer="64MiB", timeout="1m")}
+        async with serving(production.url, candidates=candidates) as gateway:
+            await gateway.client.post(CHAT, content=os.urandom(8_000_000))
+            mirrors = gateway.gateway.mirrors
+            await until(lambda: mirrors.budget.retained)
+            (one,) = mirrors.running
+            assert isinstance(one, MirroredRequest)
+            await until(lambda: one._connection is not None and one._connection.blocked)
+            whole = mirrors.budget.retained
+            one.finish(Result.CANDIDATE_TIMEOUT)
+            assert 0 < mirrors.budget.retained < whole  # only what its socket has
+            assert await ended(gateway, 1) == {"candidate_timeout": 1}
+
+
 async def test_a_mirror_delays_neither_the_close_nor_the_next_request() -> None:
     async with raw_backend(ok) as production, raw_backend(never_answers) as slow:
         candidates = {"slow": candidate(slow.url, timeout="1m")}
@@ -295,6 +312,26 @@ async def test_what_production_rejects_before_it_reads_it_reaches_no_candidate()
             assert said.startswith(b"HTTP/1.1 401 Unauthorized\r\n")
             assert await ended(gateway, 1) == {"production_rejected": 1}
         assert other.connections == 0
+
+
+async def test_what_production_rejects_in_the_body_is_cancelled_before_its_answer_ends() -> None:
+    async def refuses(connection: Connection) -> None:
+        await connection.reader.readuntil(b"\r\n\r\n")
+        await connection.reader.readexactly(4)
+        await connection.send(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 9\r\n\r\nhalf")
+        await connection.gone()
+
+    async with (
+        raw_backend(refuses) as production,
+        raw_backend(never_answers) as other,
+        serving(production.url, candidates={"next": candidate(other.url)}) as gateway,
+    ):
+        reader, writer = await gateway.raw(POST + b"Content-Length: 8\r\n\r\nbody")
+        await reader.readuntil(b"half")
+        assert await ended(gateway, 1) == {"production_rejected": 1}
+        await until(lambda: other.open == 0)
+        assert production.open == 1
+        writer.close()
 
 
 async def test_what_no_backend_took_is_cancelled_at_the_candidate() -> None:
