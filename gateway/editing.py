@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 
-from gateway.heads import RequestHead
+from gateway.heads import LONGEST_REMEMBERED, REMEMBERED, RequestHead
 
 #: Members, and brackets and long texts inside them. A body with more is not looked through: it
 #: takes too long.
@@ -480,6 +481,10 @@ _IN_VALUE = frozenset(
 
 def cant_edit(head: RequestHead) -> str | None:
     """Why the body of a request can't be edited: it is no JSON, or compressed."""
+    return _cant_edit(head) if head.size > LONGEST_REMEMBERED else _remembered(head)
+
+
+def _cant_edit(head: RequestHead) -> str | None:
     for low, _, value in head.fields:
         if low == b"content-type":
             kind = value.partition(b";")[0].strip().lower()
@@ -488,6 +493,9 @@ def cant_edit(head: RequestHead) -> str | None:
         elif low == b"content-encoding" and value.lower() != b"identity":
             return "compressed"
     return None
+
+
+_remembered = lru_cache(REMEMBERED)(_cant_edit)
 
 
 def _unescaped(raw: bytes) -> bytes:

@@ -96,8 +96,11 @@ class _OfWhole(_Timed):
     __slots__ = ("_tail",)
 
     def __init__(self, series: Series, operation: str, began: float) -> None:
-        super().__init__(series, operation, began)
-        self._tail = b""
+        self._series, self._operation = series, operation
+        self._generation: Generation | None = None
+        self._model = self._tail = b""
+        self._began = began
+        self._is_over = False
 
     def body(self, data: bytes) -> None:
         if not self._tail and len(data) <= TAIL:
@@ -110,7 +113,7 @@ class _OfWhole(_Timed):
     def _found(self) -> Generation:
         if not self._model:
             self._model = model(self._tail)
-        return super()._found()
+        return self._series.generation(self._operation, self._model)
 
     def _book(self, generation: Generation, *, whole: bool) -> None:
         read, written = usage(self._tail)

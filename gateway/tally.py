@@ -125,7 +125,7 @@ class Asked(NamedTuple):
 class Series:
     """Requests of one endpoint to one server in one role; ``statuses`` by hundreds."""
 
-    __slots__ = ("first", "generations", "models", "statuses", "whole")
+    __slots__ = ("_latest", "first", "generations", "models", "statuses", "whole")
 
     def __init__(self, models: Models) -> None:
         self.models = models
@@ -133,13 +133,18 @@ class Series:
         self.first = Histogram(DURATION)
         self.whole = Histogram(DURATION)
         self.generations: dict[Asked, Generation] = {}
+        self._latest: tuple[str, bytes, Generation] | None = None
 
     def generation(self, operation: str, model: bytes) -> Generation:
         """What is counted of answers of a model, by the name that it tells."""
+        latest = self._latest
+        if latest is not None and latest[0] == operation and latest[1] == model:
+            return latest[2]  # nearly all are as the one before
         asked = Asked(operation, self.models.name(model))
         found = self.generations.get(asked)
         if found is None:
             found = self.generations[asked] = Generation()
+        self._latest = operation, model, found
         return found
 
     def ended(self, status: int, first: float | None, whole: float) -> None:
