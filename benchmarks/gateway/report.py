@@ -48,7 +48,7 @@ def figures(seen: Measuring) -> dict[str, object]:
         "kib_a_stream": stream[STEADY].kib_a_stream,
         "peak_mib": round(seen.peak_mib, 1),
         "errors": sum(each.errors for each in seen.posts if each.what != LITELLM),
-        "failed_streams": sum(each.failed for each in seen.streams if each.what != LITELLM),
+        "streams_missing": sum(each.missing for each in seen.streams if each.what != LITELLM),
         "mirrored": seen.mirrored,
         "posts": [asdict(each) for each in seen.posts],
         "stream_runs": [asdict(each) for each in seen.streams],

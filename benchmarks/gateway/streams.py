@@ -17,7 +17,8 @@ _ENDS_WITHIN = 60.0
 @dataclass(frozen=True)
 class Streams:
     """One run; ``share`` is how much of what the upstream is to send arrived. CPU of the proxy in
-    µs a chunk, and its memory for each stream.
+    µs a chunk, and its memory for each stream. ``missing`` are streams that did
+    not begin in time, or ended.
     """
 
     what: str
@@ -27,7 +28,7 @@ class Streams:
     p99_ms: float
     cpu_us: float
     kib_a_stream: float
-    failed: int
+    missing: int
 
 
 @dataclass(frozen=True)
@@ -75,5 +76,5 @@ def run_streams(source: Source, streams: int, seconds: float, idle_kib: int) -> 
         p99_ms=seen["p99_ms"],
         cpu_us=round(spent / max(chunks, 1) * 1e6, 1),
         kib_a_stream=round(memory / streams, 1),
-        failed=streams - seen["flowing"],
+        missing=streams - seen["flowing"],
     )
