@@ -125,6 +125,7 @@ def decoded(got: Got, largest: int) -> bytes:
 
     Raises:
         BadAnswer: it can't be unpacked, or is larger than ``largest`` then.
+        Broken: what was packed is not there to its end.
     """
     coding = got.headers.get("content-encoding", "identity").strip().lower()
     if coding in ("", "identity"):
@@ -138,6 +139,8 @@ def decoded(got: Got, largest: int) -> bytes:
         raise BadAnswer(f"the answer says that it is {coding}, and is not") from None
     if len(body) > largest:
         raise BadAnswer(f"the answer unpacks to over {largest // 1024**2} MiB")
+    if got.body and not unpacker.eof:
+        raise Broken("its packed answer breaks off in the middle")
     return body
 
 

@@ -256,6 +256,16 @@ class TestBodies:
         assert page(reading) is Page.SLOW
         assert "in the middle of its answer" in reading.detail
 
+    @pytest.mark.parametrize("left_out", [8, 30])
+    async def test_a_packed_body_that_breaks_off_is_none_either(self, left_out: int) -> None:
+        # Its end is the connection's, so that only the packing tells that more was to come.
+        packed = gzip.compress(GOOD)[:-left_out]
+        cut = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n" + packed
+        async with listening(saying(cut)) as at:
+            reading = await look({"url": f"http://{at}"})
+        assert page(reading) is Page.SLOW
+        assert "packed answer breaks off" in reading.detail
+
 
 class TestBalancer:
     @pytest.mark.parametrize(
