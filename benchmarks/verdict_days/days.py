@@ -136,7 +136,7 @@ def _busy() -> list[Day]:
         shape = Shape(chunk=_LONG, per_token=span / 16_384)
         prompts = every(15 * MINUTE, 4 * HOUR, 307, 16_384, 50)
         title = f"a first step of {span} s, gauges at zero"
-        days.append(Day(title, Build(shape=shape), prompts))
+        days += [Day(title, Build(kind=kind, shape=shape), prompts) for kind in KINDS]
     # steady's probes leave at 11 s, and then every five minutes.
     burst = [ask(n * 1200 + 311.04 + i / 100, 4000, 1500) for n in range(8) for i in range(150)]
     title = "a burst right after a probe has looked"
@@ -165,6 +165,11 @@ def _hangs() -> list[Day]:
                 "a hang in admission, all waiting and none running",
                 build,
                 [*_TRAFFIC, hang(at, Halt.ADMISSION)],
+            ),
+            Day(
+                "a hang while its pages take 8 s, for five minutes",
+                build,
+                [job(60, 6, 900, 700), *slow(at - 60, at + 240, 8), hang(at, Halt.FROZEN)],
             ),
             Day("frozen while idle, nobody comes", build, [hang(at, Halt.FROZEN)]),
             Day(
@@ -238,15 +243,18 @@ def _rough() -> list[Day]:
     ]
     capture = [deploy(HOUR), stall(HOUR + 125, 108), *_TRAFFIC]
     errors = [Event(HOUR + n * 4, _errors) for n in range(30)]
+    lagging = [job(60, 16, 900, 700), *slow(HOUR, HOUR + 10 * MINUTE, 8)]
+    days = []
+    for kind in KINDS:
+        build = Build(kind=kind)
+        days += [
+            Day("GC pauses of 9 s", build, [job(60, 6, 900, 700), *gc]),
+            Day("108 s of graph capture at the first request", build, capture),
+            Day("pages that take 8 s, for ten minutes", build, lagging),
+        ]
     return [
         *stale,
-        Day("GC pauses of 9 s", Build(), [job(60, 6, 900, 700), *gc]),
-        Day("108 s of graph capture at the first request", Build(), capture),
-        Day(
-            "pages that take 8 s, for ten minutes",
-            Build(),
-            [job(60, 16, 900, 700), *slow(HOUR, HOUR + 10 * MINUTE, 8)],
-        ),
+        *days,
         Day("30 answers of 500 to a broken client", Build(), [*_TRAFFIC, *errors]),
     ]
 
