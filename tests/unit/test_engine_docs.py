@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -40,6 +40,42 @@ def test_every_series_that_is_read_stands_on_the_page_of_its_engine(profile: Pro
     for series in series_of(profile):
         assert any(stem(name) in page for name in series.names), series.names
         assert all(name in page for name in series.less)
+
+
+def read_as(profile: Profile, meaning: str) -> set[str] | None:
+    """The names of what is read as that; none where the page tells of something else."""
+    own = profile.among[-1] if profile.among else profile
+    queue = own.waiting if own.queue_by_steps else ()
+    moving = [each.series for each in (*own.witnesses, *own.counters)]
+    lists: dict[str, Sequence[Series | None]] = {
+        "in flight": (*own.in_flight, *own.waiting, *own.open),
+        "waiting": own.waiting,
+        "witness": (*(each.series for each in own.witnesses), *queue),
+        "restart": (own.started, *moving),
+        "paused": (own.paused,),
+        "sleeps": (own.awake,),
+    }
+    series = next((found for word, found in lists.items() if word in meaning), None)
+    if series is None:
+        return None
+    return {stem(name) for each in series if each for name in (*each.names, *each.less)}
+
+
+#: Words of those pages that are no series: a label's values.
+_VALUES = {"iteration_counter", "generate"}
+
+
+@pytest.mark.parametrize("profile", COUNTED, ids=lambda each: each.name)
+def test_what_its_page_says_is_read_as_that(profile: Profile) -> None:
+    table = re.findall(r"^\| (.*) \| (.*) \|$", page_of(profile.name), re.MULTILINE)
+    checked = set()
+    for first, meaning in table:
+        said = {stem(name) for name in re.findall(r"`(\w+_\w+)[`{]", first)} - _VALUES
+        names = read_as(profile, meaning)
+        if names is not None:
+            assert said <= names, (meaning, said - names)
+            checked |= said
+    assert len(checked) >= 2
 
 
 @pytest.mark.parametrize("name", [name for name in PROFILES if name != "engine"])
