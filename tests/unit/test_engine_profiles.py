@@ -150,6 +150,27 @@ def test_sglang_without_realtime_counters_goes_by_the_tokens_in_use() -> None:
     assert len(between(before, pages.sglang(running=1, used=6, realtime=False)).moved) == 1
 
 
+@pytest.mark.parametrize(
+    ("series", "label"),
+    [
+        ("realtime_tokens_total", "mode"),
+        ("cuda_graph_passes_total", "mode"),
+        ("forward_execution_seconds_total", "category"),
+    ],
+)
+def test_sglang_a_small_part_of_a_witness_is_progress_beside_a_large_one(
+    series: str, label: str
+) -> None:
+    def page(small: float) -> bytes:
+        labels = 'engine_type="unified",model_name="m",pp_rank="0",tp_rank="0"'
+        parts = {"large": 900.0, "small": small}
+        lines = [f'sglang:{series}{{{labels},{label}="{of}"}} {n}\n' for of, n in parts.items()]
+        return pages.sglang(running=1, realtime=False) + "".join(lines).encode()
+
+    assert len(between(page(5), page(5)).still) == 1
+    assert len(between(page(5), page(6)).moved) == 1
+
+
 def test_sglang_requests_at_the_front_end_are_in_flight_where_the_gauges_show_none() -> None:
     seen = one(pages.sglang(active=3))
     assert (seen.open, seen.in_flight) == (3, True)
