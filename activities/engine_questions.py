@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from activities.engine_pages import EnginePages
-from fleet.engines.models import Models, choose, may_load
+from fleet.engines.models import Models, choose, may_load, taken_for
 from fleet.engines.place import EnginePlace
 from fleet.engines.reading import Answer, Came, EngineReading
 from fleet.engines.requests import Short, flags, short_request, tells_its_death
@@ -26,7 +26,8 @@ class Questions:
 
     async def prepare(self, source: EnginePlace, engine: EngineReading) -> Question | Answer:
         """The question, or why it is not to be asked: a request would hang, wake or load it."""
-        for path, key in flags(engine.profile):
+        likeness = taken_for(engine)
+        for path, key in flags(likeness):
             said = await self._pages.json(source, path)
             if isinstance(said, dict) and said.get(key) is True:
                 return Answer(came=Came.ASLEEP, detail=f"{path} says true")
@@ -36,7 +37,7 @@ class Questions:
         if short is None:
             why = f"a request to {engine.profile} can't be guessed: set source.request"
             return Answer(came=Came.REFUSED, detail=why[:200])
-        return await self._of_model(source, engine.profile, short)
+        return await self._of_model(source, likeness, short)
 
     async def _of_model(self, source: EnginePlace, engine: str, short: Short) -> Question | Answer:
         named = short.body.get("model")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet.engines.reading import Answer, Came
+from fleet.engines.reading import Answer, Came, EngineReading, Page
 
 _MOST = 1000
 _LONGEST = 300
@@ -69,6 +69,14 @@ _LISTS: dict[str, Lists] = {
 }
 #: These may load a model when they are asked for one that isn't.
 _LOAD = frozenset({"ollama", "openai", "llamacpp", "engine"})
+
+
+def taken_for(engine: EngineReading) -> str:
+    """What it is asked as: without counters nothing has shown that it is what its source says, so
+    it may be any that loads models on demand.
+    """
+    is_shown = engine.page is Page.OK or engine.profile == "ollama"
+    return engine.profile if is_shown else "openai"
 
 
 def lists(engine: str) -> Lists:

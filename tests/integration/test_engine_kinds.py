@@ -135,12 +135,13 @@ class TestOnDemand:
             assert (answer(said).came, verdict(said)) == (Came.ASLEEP, Verdict.ASLEEP)
             assert (await server.say())["asked"] == 0
 
-    async def test_an_ollama_that_is_taken_for_an_openai_server_loads_nothing_either(
-        self, pages: EnginePages
+    @pytest.mark.parametrize("kind", ["openai", "engine", "llamacpp", "vllm", "tgi"])
+    async def test_an_ollama_that_is_taken_for_another_server_loads_nothing_either(
+        self, pages: EnginePages, kind: str
     ) -> None:
         async with sim_plain("ollama") as server:
             await server.say("unload")
-            source = server.source(kind="openai")
+            source = server.source(kind=kind)
             assert verdict(await seen(pages, source)) is Verdict.IDLE
             assert answer(await asked(pages, source)).came is Came.ASLEEP
             assert (await server.say())["loads"] == 0
