@@ -13,6 +13,7 @@ from fleet.engines.asking import (
     checked,
     concluded,
     has_moved,
+    is_named,
     left_of,
     rank,
     whom,
@@ -94,6 +95,7 @@ class Eyes:
         while True:
             engine, *others = engines
             sent, watched = sent + 1, Watched(before, engine)
+            self._count_if_moved(before, engine, sent)
             answer = yield from self._send(before, engine, watched)
             reading = self.look()
             watched.saw(reading)
@@ -106,7 +108,6 @@ class Eyes:
         self, before: EngineReading, engine: EngineState, watched: Watched
     ) -> Generator[float, None, Answer]:
         name, began = rank(before, engine), self._world.now
-        self._count_if_moved(before, engine)
         try:
             request = self._server.post(2, 1, int(name) if name else None)
         except Refused:
@@ -126,9 +127,16 @@ class Eyes:
         self._server.hang_up(request)
         return Answer(came=Came.NONE, took=round(took, 2), rank=name)
 
-    def _count_if_moved(self, before: EngineReading, engine: EngineState) -> None:
-        """Whether a request goes out although the engine had shown progress by then."""
-        self._server.truth.despite_progress += has_moved(self.look(), before, engine)
+    def _count_if_moved(self, before: EngineReading, engine: EngineState, sent: int) -> None:
+        """Whether a request goes out although the engine had shown progress of others by then.
+
+        Where names are passed over, one of this probe's own may have moved an idle engine before.
+        """
+        reading = self.look()
+        is_idle = reading.engine is not None and not reading.engine.in_flight
+        if sent > 1 and is_idle and not is_named(before):
+            return
+        self._server.truth.despite_progress += has_moved(reading, before, engine)
 
     def _unseen(self, page: Page) -> EngineReading:
         at = self.restarted_at if page is Page.REFUSED else None

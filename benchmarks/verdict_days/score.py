@@ -91,6 +91,7 @@ class Score:
         }
         if self.proved:
             figures["seconds_to_proof"] = _middle(self.proved)
+        if self.proved or self.despite_progress:
             figures["requests_despite_progress"] = self.despite_progress
         return figures
 

@@ -71,17 +71,25 @@ def left_of(
 ) -> tuple[EngineState, ...]:
     """Those of the engines that are still to be asked, after one of them has answered.
 
-    Work may have come in meanwhile: an idle engine that has moved since is none that froze, and
-    where a name may be passed over nobody is asked beside one that works.
+    An engine in doubt that has moved meanwhile, by whatever, does not hang, and is asked no more.
+    Work may have come in: an idle engine that has moved since is none that froze, and where a name
+    may be passed over nobody is asked beside one that works.
     """
     now = reading.engine
     if now is None or now.page is not Page.OK or before.page is not Page.OK:
         return engines
-    if not is_named(before):
+    change = compare(now, Sighting.of(before))
+    moved = {each.label for each in change.moved}
+    if is_named(before):
+        rest = {each.label for each in at_rest(now, change)}
+    else:
         came = now.in_flight and not before.in_flight
-        return () if came else engines
-    rest = {each.label for each in at_rest(now, compare(now, Sighting.of(before)))}
-    return tuple(each for each in engines if each.in_flight or each.label in rest)
+        rest = set() if came else {each.label for each in engines}
+    return tuple(
+        each
+        for each in engines
+        if (each.label not in moved if each.in_flight else each.label in rest)
+    )
 
 
 def _named(

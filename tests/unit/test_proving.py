@@ -228,6 +228,14 @@ def test_of_suspected_ranks_each_is_asked_until_one_does_not_answer() -> None:
     assert left_of(before.engines[1:], before, reading(before)) == before.engines[1:]
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_suspected_rank_that_moved_while_another_was_asked_is_asked_no_more(named: bool) -> None:
+    before = _ranks(1, 1, 1, running=2, named=named)
+    after = _ranks(2, 2, 1, running=2, named=named)
+    left = left_of(before.engines[1:], before, reading(after))
+    assert [each.label for each in left] == ["2"]
+
+
 def _at_work(seen: EngineReading, label: str) -> EngineReading:
     states = (replace(each, running=2) if each.label == label else each for each in seen.engines)
     return replace(seen, engines=tuple(states))
