@@ -202,3 +202,18 @@ async def test_one_that_shows_progress_is_never_sent_a_request(
         seen = await doubted(source_of(kind, server, asked_at))
         assert seen.answer is None or seen.answer.came in (Came.MOVED, Came.BUSY)
         assert posts(server) == []
+
+
+async def test_the_deadline_is_no_shorter_than_the_engine_may_stand_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else one that writes rarely would be stuck before a movement could show."""
+    monkeypatch.setattr("activities.engine_requests.longest_window", lambda _: timedelta(seconds=1))
+    frozen = working("/metrics", lambda n: texts.sglang(running=1, decode=n), frozen=True)
+    async with frozen as server:
+        source = EngineSource(kind="sglang", url=server.url, deadline=timedelta(milliseconds=100))
+        seen = await doubted(source)
+    assert seen.answer is not None
+    assert seen.answer.came is Came.NONE
+    assert seen.answer.took is not None
+    assert seen.answer.took >= 1

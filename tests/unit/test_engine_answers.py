@@ -8,7 +8,9 @@ from fleet.engines.answers import first_line, of_request
 from fleet.engines.judge import find
 from fleet.engines.models import Models, choose, listed, running, swapped
 from fleet.engines.observe import observe
+from fleet.engines.profiles import PROFILES
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
+from fleet.engines.requests import tells_its_death
 from fleet.policy import Policy
 from fleet.readings import Reading
 from fleet.verdicts import Verdict
@@ -139,6 +141,12 @@ class TestBooting:
             memory, finding = observe(reading, memory, SLOW, every)
             seen.append(finding.verdict)
         assert seen == [Verdict.LOADING] * 5 + [Verdict.OVERDUE]
+
+
+def test_the_health_of_nobody_but_vllm_is_asked() -> None:
+    """SGLang's generates a token, LiteLLM's asks every model, a NIM's is its proxy's."""
+    own = {each.name for profile in PROFILES.values() for each in (profile, *profile.among)}
+    assert {name for name in own if tells_its_death(name)} == {"vllm"}
 
 
 def test_death_is_the_engines_own_word() -> None:

@@ -21,7 +21,7 @@ from fleet.engines.proving import (
     Step,
     confirm,
 )
-from fleet.engines.reading import Answer, Came, EngineReading, EngineState
+from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
 from fleet.engines.sighting import compare
 from fleet.policy import Policy
 from fleet.readings import Reading
@@ -170,6 +170,18 @@ def test_work_in_flight_is_never_probed() -> None:
     assert seen.engine is not None
     assert seen.engine.answer is not None
     assert seen.engine.answer.came is Came.BUSY
+
+
+@pytest.mark.parametrize("page", [Page.OK, Page.LISTED])
+@pytest.mark.parametrize("suspected", [True, False])
+def test_who_sleeps_is_never_asked_whatever_is_suspected(page: Page, suspected: bool) -> None:
+    """Also where no other page of the server says so: a request would hang, crash or wake it."""
+    asleep = EngineState(label="0", running=1, witnesses={"kv": 0}, asleep=True)
+    before = EngineReading(profile="sglang", page=page, engines=(asleep,))
+    request = AskRequest(server="s", since=before, suspected=suspected, ranks=("0",))
+    seen = whom(reading(before), request, probes=True)
+    assert isinstance(seen, Reading)
+    assert seen.engine == before
 
 
 def test_an_answer_from_another_engine_is_none_of_the_one_that_was_meant() -> None:
