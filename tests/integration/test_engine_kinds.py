@@ -157,7 +157,7 @@ class TestOnDemand:
             assert got.status == 400
             assert (await server.say())["loads"] == 0
 
-    @pytest.mark.parametrize("kind", ["llamacpp", "openai"])
+    @pytest.mark.parametrize("kind", ["llamacpp", "openai", "engine"])
     async def test_a_sleeping_llama_cpp_is_never_woken(self, pages: EnginePages, kind: str) -> None:
         async with sim_plain("llamacpp") as server:
             await server.say("sleep")

@@ -177,6 +177,14 @@ def test_a_sleeping_engine_is_asleep_whatever_its_gauges_say() -> None:
     assert set(verdicts(*looks)) == {Verdict.ASLEEP}
 
 
+def test_a_rank_that_sleeps_with_work_is_no_suspicion_beside_one_that_works() -> None:
+    looks = [
+        seen(30 * n, engine("0", running=2, awake=0), engine("1", running=2, steps=50 * n))
+        for n in range(4)
+    ]
+    assert set(verdicts(*looks)) == {BUSY}
+
+
 def test_a_closed_port_is_missing_and_after_our_own_restart_a_load_within_its_limit() -> None:
     assert verdicts(closed(0), closed(30), closed(60))[-1] is Verdict.MISSING
     again: dict[str, Any] = {"restarted_at": at(0)}
