@@ -18,7 +18,8 @@ _HEAD = 2048
 
 #: What follows a name. Possessive, so that no line is tried twice, whatever it holds.
 _REST = (
-    rb'(?:\{((?:[^"}\n]++|"(?:[^"\\\n]++|\\[^\n])*+")*+)\}|(?=[ \t]))[ \t]*+([^ \t\r\n]++)[^\n]*+'
+    rb'(?:[ \t]*+\{((?:[^"}\n]++|"(?:[^"\\\n]++|\\[^\n])*+")*+)\}|(?=[ \t]))'
+    rb"[ \t]*+([^ \t\r\n]++)[^\n]*+"
 )
 _LABEL = re.compile(rb'([A-Za-z_][A-Za-z0-9_]*+)[ \t]*+=[ \t]*+"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
 _ESCAPED = re.compile(r'\\(["\\n])')

@@ -37,11 +37,13 @@ class Line:
     value: str
     after: str = ""
     comma: str = ""
+    blank: str = ""
 
     def __str__(self) -> str:
         labels = ",".join(f'{name}="{_escaped(text)}"' for name, text in self.labels.items())
         in_braces = f"{{{labels}{self.comma if labels else ''}}}" if labels or self.comma else ""
-        return f"{self.name}{in_braces} {self.value}{self.after}"
+        blank = self.blank if in_braces else ""
+        return f"{self.name}{blank}{in_braces} {self.value}{self.after}"
 
 
 def _escaped(text: str) -> str:
@@ -49,7 +51,13 @@ def _escaped(text: str) -> str:
 
 
 _LINES = st.builds(
-    Line, st.sampled_from(_NAMES), _LABELS, _VALUES, _TIMES, st.sampled_from(["", ","])
+    Line,
+    st.sampled_from(_NAMES),
+    _LABELS,
+    _VALUES,
+    _TIMES,
+    st.sampled_from(["", ","]),
+    st.sampled_from(["", " ", " \t"]),
 )
 _NOISE = st.sampled_from(["", "# HELP vllm:x vllm:x 1", "# TYPE vllm:x gauge", "# vllm:x 2", "#"])
 
