@@ -1,6 +1,7 @@
 """The scoreboard: each check by its own rule, and steady by the product's, on days with a truth."""
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,18 @@ def test_what_happens_to_any_server_happens_to_every_kind(group: str) -> None:
     assert [each.true_restarts for each in truths] == [
         int("hang" in group or "frozen" in group)
     ] * (len(days))
+
+
+@pytest.mark.parametrize(("kind", "window"), [*zip(KINDS, (0, 0, 35, 60), strict=True)])
+def test_the_proof_is_there_after_the_looks_the_waits_and_the_request(
+    kind: str, window: float
+) -> None:
+    """In seconds: a look every 30, two waits of 15, a deadline of 60, or what its page needs."""
+    busy, frozen = job(60, 6, 900, 700), hang(HOUR / 2 + 8, Halt.FROZEN)
+    truth = under(Steady(), busy, frozen, until=HOUR, kind=kind)
+    (proved,) = truth.proved
+    stood = 30 * math.ceil(max(30, window) / 30)
+    assert proved <= 30 + stood + max(30, window) + max(60, window) + 5
 
 
 def test_what_steady_does_not_see_stays_in_the_table() -> None:
