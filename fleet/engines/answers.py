@@ -42,13 +42,13 @@ def of_request(status: int, said: str) -> Answer:
     if 200 <= status < 300:
         return Answer(came=Came.GIVEN)
     if status == 429:
-        return Answer(came=Came.BUSY, detail=detail)
+        return Answer(came=Came.FULL, detail=detail)
     if status < 500:
         return Answer(came=Came.REFUSED, detail=detail)
     words = said.casefold() if status == 503 else ""
     if any(word in words for word in _BOOTING):
         return Answer(came=Came.LOADING, detail=detail)
-    came = Came.BUSY if any(word in words for word in _FULL) else Came.FAILED
+    came = Came.FULL if any(word in words for word in _FULL) else Came.FAILED
     return Answer(came=came, detail=detail)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from fleet.engines.judge import find
+from fleet.engines.judge import find, in_words
 from fleet.engines.proof import Proof, is_open, is_shown_alive, judge_again, proof_of
-from fleet.engines.reading import Came, EngineReading, Page
+from fleet.engines.reading import Answer, Came, EngineReading, Page
 from fleet.engines.sighting import Sighting, compare
 from fleet.engines.windows import longest_window
 from fleet.findings import Finding
@@ -108,6 +108,9 @@ class Known:
     def heard(self, reading: Reading, policy: Patience) -> Finding:
         """Judge the look after a request, with what the request came to."""
         engine = reading.engine
+        answer = engine.answer if engine is not None and engine.page is Page.OK else None
+        if engine is not None and answer is not None and answer.came is Came.FULL:
+            return self._turned_away(reading, engine, answer, policy)
         proof = proof_of(engine, policy, self.last) if engine is not None else None
         before = Sighting.of(self.last) if self.last is not None else None
         finding = find(reading, before, policy)
@@ -117,6 +120,23 @@ class Known:
             self.doubted = tuple(sorted(proof.labels))
             finding = replace(finding, verdict=proof.verdict)
         return finding
+
+    def _turned_away(
+        self, reading: Reading, engine: EngineReading, answer: Answer, policy: Patience
+    ) -> Finding:
+        """A front end that has enough says nothing of the engine behind it, whose queue is as full
+        where it hangs: what was proved holds, and who stands still is for a person to look at.
+        """
+        unasked = replace(reading, engine=replace(engine, answer=None))
+        found = judge_again(unasked, self.proof, self.last, policy)
+        self._keep(reading)
+        if found.verdict in _PROVED:
+            return found
+        self.proof = None
+        if found.verdict is Verdict.SUSPECT:
+            why = f"{in_words(answer)}, and {found.why}"[:300]
+            return Finding(verdict=Verdict.UNPROVEN, why=why)
+        return find(reading, None, policy)
 
     def _still(self, reading: Reading) -> tuple[str, ...]:
         before = Sighting.of(self.last) if self.last is not None else None

@@ -33,17 +33,18 @@ class Page(StrEnum):
 class Came(StrEnum):
     """What became of one short request, or why none was sent.
 
-    ``GIVEN``: answered. ``MOVED``: a witness moved meanwhile. ``BUSY``: work is in flight, or it
-    says itself that it is full. ``ELSEWHERE``: another engine of the same server answered.
-    ``NONE``: no answer within the deadline. ``FAILED``: an error of the server's own. ``REFUSED``:
-    the request itself was not taken, which says nothing of the engine. ``ASLEEP``: never asked.
-    ``LOADING``: it is on its way up or down. ``DIED``: never asked, since it says itself that its
-    engine died.
+    ``GIVEN``: answered. ``MOVED``: a witness moved meanwhile. ``BUSY``: work is in flight.
+    ``FULL``: its front end turned the request away, since it has enough. ``ELSEWHERE``: another
+    engine of the same server answered. ``NONE``: no answer within the deadline. ``FAILED``: an
+    error of the server's own. ``REFUSED``: the request itself was not taken, which says nothing of
+    the engine. ``ASLEEP``: never asked. ``LOADING``: it is on its way up or down. ``DIED``: never
+    asked, since it says itself that its engine died.
     """
 
     GIVEN = "given"
     MOVED = "moved"
     BUSY = "busy"
+    FULL = "full"
     ELSEWHERE = "elsewhere"
     NONE = "none"
     FAILED = "failed"

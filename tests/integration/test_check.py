@@ -142,6 +142,16 @@ async def test_one_that_froze_under_load_is_stuck(more: tuple[str, ...]) -> None
         assert await server.asked() == 1
 
 
+async def test_one_that_stands_still_and_takes_no_more_is_a_persons() -> None:
+    """The queue of an engine that hangs fills up too, and then its front end answers 429."""
+    async with sim_vllm(load=2, slots=2) as server:
+        await server.say("freeze")
+        await server.say("full")
+        ended = await checked(server, "--deadline", "2s")
+        assert (ended.code, ended.verdict) == (3, "unproven")
+        assert "takes no more requests: 429" in ended.out
+
+
 async def test_one_that_froze_while_idle_is_unresponsive() -> None:
     async with sim_vllm() as server:
         await server.say("freeze")

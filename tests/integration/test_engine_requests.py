@@ -112,7 +112,7 @@ async def test_stale_gauges_are_cleared_by_an_answer(pages: EnginePages) -> None
     ("word", "came", "said"),
     [
         ("fail", Came.FAILED, "500, "),
-        ("full", Came.BUSY, "429"),
+        ("full", Came.FULL, "429"),
         ("pause", Came.ASLEEP, "/is_paused"),
     ],
 )

@@ -34,9 +34,9 @@ def looked(came: Came, *, started: str | None = None, at: datetime = AT) -> Read
     [
         (200, "", Came.GIVEN),
         (204, "", Came.GIVEN),
-        (429, "", Came.BUSY),
-        (503, "Service Overloaded", Came.BUSY),
-        (503, "request queue is full", Came.BUSY),
+        (429, "", Came.FULL),
+        (503, "Service Overloaded", Came.FULL),
+        (503, "request queue is full", Came.FULL),
         (503, "Loading model", Came.LOADING),
         (503, "server is shutting down", Came.LOADING),
         (503, "The model is currently scaling", Came.LOADING),

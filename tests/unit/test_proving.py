@@ -13,6 +13,7 @@ from fleet.engines.proving import (
     Ask,
     Conclusion,
     Confirming,
+    ForPeople,
     Known,
     Look,
     NotSo,
@@ -74,6 +75,36 @@ def test_an_answer_where_nothing_moved_names_the_stale_gauges() -> None:
     _, said = told(confirm(Known(), engine(), Policy()), still, still, answered)
     assert isinstance(said, NotSo)
     assert said.why.endswith("its gauges are stale")
+
+
+def test_a_front_end_that_takes_no_more_does_not_clear_an_engine_that_stands_still() -> None:
+    still = reading(engine())
+    full = reading(engine(answer=Came.FULL))
+    _, said = told(confirm(Known(), engine(), Policy()), still, still, full)
+    assert isinstance(said, ForPeople)
+    assert said.why.startswith("unproven: it takes no more requests, and work in flight")
+    moves = reading(engine(moved=2, answer=Came.FULL))
+    _, said = told(confirm(Known(), engine(), Policy()), still, still, moves)
+    assert isinstance(said, NotSo)
+
+
+def test_a_front_end_that_takes_no_more_says_nothing_against_a_proof() -> None:
+    known = Known()
+    known.judge(reading(engine(running=0)), Policy())
+    known.heard(reading(engine(running=0, answer=Came.NONE)), Policy())
+    queued = reading(engine(running=0, answer=Came.FULL))
+    assert known.heard(queued, Policy()).verdict is Verdict.UNRESPONSIVE
+    assert known.proof is not None
+    moved = reading(engine(moved=2, running=0, answer=Came.FULL))
+    assert known.heard(moved, Policy()).verdict is Verdict.BUSY
+    assert known.proof is None
+
+
+def test_an_idle_engine_whose_front_end_takes_no_more_is_busy() -> None:
+    known = Known()
+    known.judge(reading(engine(running=0)), Policy())
+    full = reading(engine(running=0, answer=Came.FULL))
+    assert known.heard(full, Policy()).verdict is Verdict.BUSY
 
 
 def test_the_request_itself_is_no_work_that_an_idle_engine_is_stuck_with() -> None:
