@@ -1,7 +1,7 @@
 """A person's orders to the gateways of a fleet file, and what they answer in words."""
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -123,7 +123,7 @@ def lines(answered: Answered) -> Iterator[str]:
         yield f"{answered.name}: backend {name}, {backend.in_flight} in flight, {until}"
         for lease in backend.leases:
             reason = f": {lease.why}" if lease.why else ""
-            yield f"  {lease.id} of {lease.holder} until {lease.until:%Y-%m-%d %H:%M:%S}{reason}"
+            yield f"  {lease.id} of {lease.holder} until {in_words(lease.until)}{reason}"
     for name, endpoint in state.endpoints.items():
         uneven = len(set(endpoint.weights.values())) > 1
         for server, weight in endpoint.weights.items() if uneven else ():
@@ -137,7 +137,13 @@ def drained(backend: dict[str, Any]) -> str:
     """Whether a backend is sent requests, after a name."""
     until = backend.get("drained_until")
     holders = ", ".join(str(each["holder"]) for each in backend.get("leases", ()))
-    return f"is drained until {until} by {holders}" if until else "is sent requests"
+    return f"is drained until {in_words(until)} by {holders}" if until else "is sent requests"
+
+
+def in_words(at: datetime | str) -> str:
+    """A time as people read it; a gateway writes it in UTC."""
+    at = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _part(name: str) -> str:

@@ -73,6 +73,7 @@ def drain(
     from fleet.durations import parse
     from worker.client import whoami
     from worker.commands.exits import Exit, Stop
+    from worker.gateway_orders import in_words
 
     try:
         lasting = parse(span)
@@ -81,7 +82,7 @@ def drain(
     answered = _orders(context).drain(name, whoami(), lasting, why)
     _show(answered, as_json=as_json)
     if not as_json:
-        _done(answered, lambda said: f"{name} is drained until {said['until']}")
+        _done(answered, lambda said: f"{name} is drained until {in_words(said['until'])}")
 
 
 @app.command()
