@@ -29,8 +29,9 @@ _LONGEST_NOTED = 5
 
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 _SCALAR = re.compile(rb"[^ \t\r\n,}\]:\"{\[]*+")
-#: All that stands before the next bracket, or before a text that is not short.
-_FLAT = re.compile(rb'(?:[^"\[\]{}]++|"[^"]{0,64}+")*+')
+#: All that stands before the next bracket, or before a text that is not short. The group is not
+#: possessive: Python before 3.11.5 goes on in the middle of a turn that failed.
+_FLAT = re.compile(rb'(?:[^"\[\]{}]++|"[^"]{0,64}+")*')
 #: A key of which all is there, and what stands before its value.
 _WHOLE_KEY = re.compile(rb'[ \t\r\n]*+("[^"]{0,100}+")[ \t\r\n]*+:')
 _QUOTE, _COMMA, _COLON, _OPEN, _CLOSE, _LIST, _UNLIST = b'",:{}[]'

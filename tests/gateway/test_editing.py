@@ -102,6 +102,7 @@ def _read(body: bytes) -> dict[str, Any]:
 @example(body=b'{"model":"a","x":[{"model":"b"}],"model":{"model":[1]}}', cuts=list(range(60)))
 @example(body=b'{"m\\u006fdel":1}', cuts=[5])
 @example(body=b"{}", cuts=[1])
+@example(body=b'{"stream_options":null,"model":{"model":null}}', cuts=[33])
 @settings(max_examples=150, deadline=None)
 def test_only_the_model_is_another(body: bytes, cuts: list[int]) -> None:
     got, editor = edited(_model(NAME), body, cuts)
