@@ -8,8 +8,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cache
 
-from benchmarks.verdict_days.exports import IN_FLIGHT, OUTPUT, STEPS
-from benchmarks.verdict_days.server import Refused, Slow
+from benchmarks.verdict_days.kinds import IN_FLIGHT, OUTPUT, STEPS
+from benchmarks.verdict_days.server import Refused, Slow, Unwell
 from benchmarks.verdict_days.world import Process, World
 
 GRACE = 600.0
@@ -74,7 +74,7 @@ class Health:
             try:
                 server.health(self.timeout)
                 is_up, failed = True, 0
-            except (Refused, Slow):
+            except (Refused, Slow, Unwell):
                 failed += 1
             limit = self.failures if is_up else _STARTUP / self.every
             if failed >= limit:

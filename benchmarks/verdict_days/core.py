@@ -88,8 +88,10 @@ class Counts:
 class Exports(Protocol):
     """What an engine writes down, and when."""
 
-    def cut(self, steps: int) -> int:
-        """How many of so many steps of decoding may be counted at once."""
+    def cut(self, steps: int, begin: float, span: float) -> int:
+        """How many of so many steps of decoding may be counted at once: the first begins at
+        ``begin``, and each takes ``span`` seconds.
+        """
 
     def decoded(self, core: "Core", steps: int) -> None:
         """After so many steps in a row that only wrote tokens."""
@@ -100,6 +102,9 @@ class Exports(Protocol):
     def aborted(self, core: "Core") -> None:
         """After requests were dropped without a step."""
 
+    def comes(self, core: "Core") -> None:
+        """Before a request comes in."""
+
     def turned(self, core: "Core") -> None:
         """While the engine's loop turns without a step."""
 
@@ -107,7 +112,7 @@ class Exports(Protocol):
 class Core:
     def __init__(self, shape: Shape, exports: Exports) -> None:
         self.shape, self.exports = shape, exports
-        self.now = self.worked_at = 0.0
+        self.now = self.worked_at = self._came_at = 0.0
         self.counts = Counts()
         self.halt: Halt | None = None
         self.running: list[Request] = []
@@ -140,7 +145,15 @@ class Core:
     def _admits(self) -> bool:
         return bool(self.waiting) and self.halt is None
 
+    @property
+    def stood(self) -> float:
+        """Seconds since its last step, or since it has had work; none while idle."""
+        return self.now - max(self.worked_at, self._came_at) if self.in_flight else 0.0
+
     def submit(self, request: Request) -> Request:
+        self.exports.comes(self)
+        if not self.in_flight:
+            self._came_at = self.now
         self.waiting.append(request)
         if self.halt is Halt.ADMISSION:
             self.exports.turned(self)
@@ -191,7 +204,7 @@ class Core:
             if self._began + self._span > to + 1e-9:
                 break
             done = min(self._left, int((to - self._began) / self._span + 1e-9))
-            self._apply(self.exports.cut(max(done, 1)))
+            self._apply(self.exports.cut(max(done, 1), self._began, self._span))
         self.now = max(self.now, to)
 
     def _start(self) -> bool:

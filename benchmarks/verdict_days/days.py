@@ -8,7 +8,13 @@ from benchmarks.verdict_days.core import Halt, Request, Shape
 from benchmarks.verdict_days.server import Build, Event, Server
 
 KINDS = ("vllm", "vllm-v0", "sglang", "llamacpp")
+#: Of these there are only a few days, and shorter ones.
+OTHERS = ("tgi", "triton", "trtllm", "nim", "lmdeploy")
 MINUTE, HOUR = 60.0, 3600.0
+
+OTHERS_FULL = "a batch job on a full server, four other engines"
+#: Its page is written when a request ends, so a full server looks like one that hangs.
+SILENT = "the same, of trtllm-serve"
 
 #: What steady is known not to see: there, no request can name the rank that is meant.
 LIMIT = "the same, of SGLang before 0.5.10"
@@ -106,7 +112,7 @@ _TRAFFIC = every(30, 4 * HOUR, 45, 800, 300)
 
 def scenarios() -> list[Day]:
     """Every situation by which checks are fooled, each with its truth."""
-    return [*_busy(), *_hangs(), *_on_purpose(), *_rough()]
+    return [*_busy(), *_hangs(), *_on_purpose(), *_rough(), *_others()]
 
 
 def _busy() -> list[Day]:
@@ -257,6 +263,39 @@ def _rough() -> list[Day]:
         *days,
         Day("30 answers of 500 to a broken client", Build(), [*_TRAFFIC, *errors]),
     ]
+
+
+def _others() -> list[Day]:
+    """What happens to any server, to the engines that fewer people run; of each the bare hours."""
+    return sorted(
+        (day for kind in OTHERS for day in _of(kind)), key=lambda day: day.group == SILENT
+    )
+
+
+def _of(kind: str) -> list[Day]:
+    build, at, end = Build(kind=kind), 20 * MINUTE + 7, 1.4 * HOUR
+    full = Build(kind=kind, shape=Shape(slots=4, step=0.05))
+    reader = Build(kind=kind, shape=_READER)
+    one_step = Build(kind=kind, shape=Shape(chunk=_LONG, per_token=100 / 16_384))
+    lone = every(15 * MINUTE, end, 25 * MINUTE, _LONG, 100)
+    prompts = every(15 * MINUTE, end, 307, 16_384, 50)
+    later = every(at + 240, end, 45, 800, 300)
+    deploys = [deploy(n * 20 * MINUTE + 9) for n in range(1, 4)]
+    days = [
+        Day(SILENT if kind == "trtllm" else OTHERS_FULL, full, [job(MINUTE, 4, 2000, 24_000)]),
+        Day("a lone 128k prompt, read for four minutes", reader, lone),
+        Day("a first step of 100 s, gauges at zero", one_step, prompts),
+        Day("a hang in decode", build, [job(60, 6, 900, 700), hang(at, Halt.FROZEN)]),
+        Day(
+            "a hang in admission, all waiting and none running",
+            build,
+            [*_TRAFFIC, hang(at, Halt.ADMISSION)],
+        ),
+        Day("frozen while idle, nobody comes", build, [hang(at, Halt.FROZEN)]),
+        Day("frozen while idle, requests come later", build, [*later, hang(at, Halt.FROZEN)]),
+        Day("restarted between two readings", replace(build, load=18), [*_TRAFFIC, *deploys]),
+    ]
+    return [replace(day, hours=end / HOUR) for day in days]
 
 
 def _abort_storm(at: float) -> list[Event]:

@@ -4,10 +4,10 @@ vLLM V1 writes its gauges after a step, and counts only steps that gave a reques
 counts every step, and adds an empty sample about every 10 s, also while it hangs. SGLang writes its
 gauges after a prefill batch, after every 40 steps of decoding, and when it has been idle for 30 s;
 it counts the tokens of each step apart from those of finished requests. llama.cpp counts batches;
-its token counters stand still through a whole request.
+its token counters stand still through a whole request. ``more_exports`` has the other engines.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from benchmarks.verdict_days.core import Core, Halt
 
@@ -33,7 +33,8 @@ class Gauges:
     def write(self, core: Core) -> None:
         self.running, self.waiting, self.kv = len(core.running), len(core.waiting), core.kv
 
-    def cut(self, steps: int) -> int:
+    def cut(self, steps: int, begin: float, span: float) -> int:
+        del begin, span
         return steps
 
     def decoded(self, core: Core, steps: int) -> None:
@@ -42,6 +43,9 @@ class Gauges:
 
     def prefilled(self, core: Core) -> None:
         self.write(core)
+
+    def comes(self, core: Core) -> None:
+        """Before a request comes in; most gauges are not touched then."""
 
     def turned(self, core: Core) -> None:
         self.write(core)
@@ -59,8 +63,9 @@ class SglangGauges(Gauges):
         super().__init__(keeps_stale=keeps_stale)
         self._steps = 0
 
-    def cut(self, steps: int) -> int:
+    def cut(self, steps: int, begin: float, span: float) -> int:
         """Up to the last report, whose gauges are those of its moment."""
+        del begin, span
         over = (self._steps + steps) % _REPORT_EVERY
         return steps - over if over < steps else steps
 
@@ -153,40 +158,3 @@ def llamacpp(core: Core, gauges: Gauges, label: str, now: float) -> str:
         f"llamacpp:requests_processing {running}\n"
         f"llamacpp:requests_deferred {waiting}\n"
     )
-
-
-EXPORTS: Mapping[str, tuple[Export, type[Gauges]]] = {
-    "vllm": (v1, Gauges),
-    "vllm-v0": (v0, Gauges),
-    "sglang": (sglang, SglangGauges),
-    "llamacpp": (llamacpp, LlamaGauges),
-}
-
-#: Under these names the checks that look at one series find it, by kind.
-OUTPUT = {
-    "vllm": "vllm:generation_tokens_total",
-    "vllm-v0": "vllm:generation_tokens_total",
-    "sglang": "sglang:generation_tokens_total",
-    "llamacpp": "llamacpp:tokens_predicted_total",
-}
-STEPS = {
-    "vllm": "vllm:iteration_tokens_total_count",
-    "vllm-v0": "vllm:iteration_tokens_total_count",
-    "sglang": "sglang:realtime_tokens_total",
-    "llamacpp": "llamacpp:n_decode_total",
-}
-IN_FLIGHT = {
-    "vllm": ("vllm:num_requests_running", "vllm:num_requests_waiting"),
-    "vllm-v0": ("vllm:num_requests_running", "vllm:num_requests_waiting"),
-    "sglang": ("sglang:num_running_reqs", "sglang:num_queue_reqs"),
-    "llamacpp": ("llamacpp:requests_processing", "llamacpp:requests_deferred"),
-}
-
-#: What only those versions of SGLang write that take the name of a rank; vLLM's page has its own.
-TAKES_NAMES = {
-    "sglang": 'sglang:kv_used_tokens{dp_rank="0"} 0.0\n'
-    'sglang:http_requests_active{endpoint="/metrics",method="GET"} 1.0\n'
-}
-
-#: Only vLLM with one API server says when its process began.
-SAYS_ITS_START = frozenset({"vllm", "vllm-v0"})

@@ -30,14 +30,14 @@ _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _WATCH_EVERY = 5
 _STATUS = {Page.OK: ReadStatus.OK, Page.BARE: ReadStatus.OK, Page.REFUSED: ReadStatus.MISSING}
 
-#: Which profile reads the pages of a kind of engine.
-_PROFILE = {"vllm": "vllm", "vllm-v0": "vllm", "sglang": "sglang", "llamacpp": "llamacpp"}
+#: Which profile reads the pages of a kind of engine, where it has another name.
+_PROFILE = {"vllm-v0": "vllm"}
 
 Asking = Generator[float, None, Reading | None]
 
 
 def is_known(kind: str) -> bool:
-    return _PROFILE[kind] in PROFILES
+    return _PROFILE.get(kind, kind) in PROFILES
 
 
 class Eyes:
@@ -45,7 +45,7 @@ class Eyes:
 
     def __init__(self, world: World) -> None:
         self._world, self._server = world, world.server
-        self._profile = PROFILES[_PROFILE[world.server.build.kind]]
+        self._profile = PROFILES[_PROFILE.get(world.server.build.kind, world.server.build.kind)]
         source = EngineSource(url="http://server.test")
         self._deadline = source.deadline.total_seconds()
         self._timeout = source.timeout.total_seconds()
@@ -109,7 +109,7 @@ class Eyes:
     ) -> Generator[float, None, Answer]:
         name, began = rank(before, engine), self._world.now
         try:
-            request = self._server.post(2, 1, int(name) if name else None)
+            request = self._server.post(2, 1, int(name) if name.isdecimal() else None)
         except Refused:
             return Answer(came=Came.FAILED, detail="connection refused", rank=name)
         process = self._server.began_at

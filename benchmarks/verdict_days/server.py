@@ -4,11 +4,13 @@ What happens is a script with a known truth. A server that hangs for an hour is 
 person, and counts as missed.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.verdict_days.core import HANGS, Core, Halt, Request, Shape
-from benchmarks.verdict_days.exports import EMPTY_SAMPLE, EXPORTS, SAYS_ITS_START, TAKES_NAMES
+from benchmarks.verdict_days.exports import EMPTY_SAMPLE
+from benchmarks.verdict_days.kinds import EXPORTS, SAYS_ITS_START, TAKES_NAMES, UNHEALTHY_AFTER
 
 #: Seconds after which a person finds a server that nobody else found.
 FOUND_BY_HAND = 3600.0
@@ -63,6 +65,10 @@ class Refused(Exception):
 
 class Slow(Exception):
     """No answer within the time that the client gave it."""
+
+
+class Unwell(Exception):
+    """It answers that it is not well."""
 
 
 class Server:
@@ -150,8 +156,11 @@ class Server:
         return "".join(parts)
 
     def health(self, limit: float) -> None:
-        """Returns where ``/health`` says 200. Raises Refused or Slow."""
+        """Returns where ``/health`` says 200. Raises Refused, Slow or Unwell."""
         self._answer_within(limit)
+        patience = UNHEALTHY_AFTER.get(self.build.kind, math.inf)
+        if any(core.stood > patience for core in self.cores):
+            raise Unwell
 
     def post(self, prompt: int, output: int, rank: int | None = None) -> Request:
         """A check's request. Raises Refused."""

@@ -167,8 +167,9 @@ class Watched:
         change = compare(engine, Sighting.of(self._last))
         self._is_sure |= bool(change.restarted) or self._is_queue_counted_anew(engine)
         first, last = _witnesses(self._first), _witnesses(self._last)
-        for each in engine.engines:
-            if self._engine.label not in (_ANY.label, each.label):
+        is_any = self._engine.label == _ANY.label
+        for each in engine.telling if is_any else engine.engines:
+            if not is_any and each.label != self._engine.label:
                 continue
             for name, value in each.witnesses.items():
                 at = (each.label, name)

@@ -1,8 +1,9 @@
 """LMDeploy, whose metrics are on unless ``--disable-metrics`` says otherwise.
 
 Its names are vLLM's under a prefix of its own, with an own count of what the API server has taken
-in and not yet handed on. ``iteration_tokens_total`` counts every step here. The API server has the
-start of its process on the page where it is a single one.
+in and not yet handed on. ``iteration_tokens_total`` counts each output that a request is given, and
+no chunk of a prompt; the gauges are written every 10 s. The API server has the start of its process
+on the page where it is a single one.
 """
 
 from fleet.engines.profile import Profile, Series, Witness, named

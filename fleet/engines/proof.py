@@ -36,7 +36,8 @@ def proof_of(
         return Proof(Verdict.ERROR, engine, frozenset(each.label for each in engine.engines))
     if engine.page is Page.LISTED:
         return Proof(Verdict.UNRESPONSIVE, engine, frozenset()) if policy.restart_unproven else None
-    asked = [each for each in engine.engines if answer.rank in ("", each.label)]
+    named = [each for each in engine.engines if each.label == answer.rank]
+    asked = named if answer.rank else engine.telling
     labels = frozenset(each.label for each in asked)
     seen = before.engines if before is not None else asked
     worked = any(each.in_flight for each in seen if each.label in labels)

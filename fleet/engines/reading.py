@@ -137,6 +137,13 @@ class EngineReading:
     def asleep(self) -> bool:
         return bool(self.engines) and all(engine.asleep for engine in self.engines)
 
+    @property
+    def telling(self) -> tuple[EngineState, ...]:
+        """By whom it is told what becomes of a request that names none: those that count steps, if
+        some do. A tokenizer before a model that hangs goes on with whatever comes in.
+        """
+        return tuple(each for each in self.engines if each.steps is not None) or self.engines
+
     def numbers(self) -> str:
         if len(self.engines) == 1:
             return self.engines[0].numbers()

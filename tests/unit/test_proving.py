@@ -356,3 +356,27 @@ def test_where_a_request_can_name_no_engine_an_idle_server_is_asked_as_a_whole()
     for kv in (2, 3):
         watched.saw(reading(several("triton", kv)))
     assert watched.others_moved
+
+
+def test_the_work_of_a_tokenizer_is_not_that_of_the_model_behind_it() -> None:
+    def pipeline(taken: float, steps: float = 7) -> EngineReading:
+        tokenizer = EngineState(label="preprocessing", witnesses={"executions": taken})
+        model = EngineState(label="llm", steps=steps, witnesses={"iterations": steps})
+        return EngineReading(profile="triton", engines=(tokenizer, model))
+
+    before = pipeline(0)
+    asked = whom(reading(before), AskRequest(server="s"), probes=True)
+    assert isinstance(asked, tuple)
+    (any_of_them,) = asked
+    frozen, works = Watched(before, any_of_them), Watched(before, any_of_them)
+    for number in (1, 2, 3):
+        frozen.saw(reading(pipeline(number)))
+        works.saw(reading(pipeline(number, 7 + number)))
+    assert (frozen.others_moved, works.others_moved) == (False, True)
+
+    known = Known()
+    known.judge(reading(pipeline(3)), Policy())
+    silent = replace(pipeline(4), answer=Answer(came=Came.NONE))
+    assert known.heard(reading(silent), Policy()).verdict is Verdict.UNRESPONSIVE
+    assert known.judge(reading(pipeline(9)), Policy()).verdict is Verdict.UNRESPONSIVE
+    assert known.judge(reading(pipeline(9, 8)), Policy()).verdict is Verdict.IDLE

@@ -6,8 +6,27 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.verdict_days.core import Halt, Request, Shape
-from benchmarks.verdict_days.days import KINDS, abort, ask, deploy, halted, hang, job, slow, stall
-from benchmarks.verdict_days.server import FOUND_BY_HAND, Build, Event, Refused, Server, Slow
+from benchmarks.verdict_days.days import (
+    KINDS,
+    OTHERS,
+    abort,
+    ask,
+    deploy,
+    halted,
+    hang,
+    job,
+    slow,
+    stall,
+)
+from benchmarks.verdict_days.server import (
+    FOUND_BY_HAND,
+    Build,
+    Event,
+    Refused,
+    Server,
+    Slow,
+    Unwell,
+)
 
 #: Reads 512 tokens a second, in chunks of 512.
 READER = Shape(step=0.001, per_token=0.999 / 512, chunk=512)
@@ -16,7 +35,13 @@ RUNNING = {
     "vllm-v0": "vllm:num_requests_running",
     "sglang": "sglang:num_running_reqs",
     "llamacpp": "llamacpp:requests_processing",
+    "tgi": "tgi_batch_current_size",
+    "triton": "nv_trt_llm_request_metrics",
+    "nim": "num_requests_running",
+    "lmdeploy": "lmdeploy:num_requests_running",
 }
+#: Reads 16,384 tokens in one step of 20 s.
+ONE_STEP = Shape(chunk=16_384, per_token=20 / 16_384)
 
 
 def server(*script: Event, kind: str = "vllm", shape: Shape | None = None, **how: object) -> Server:
@@ -58,7 +83,7 @@ def test_a_request_that_comes_during_a_long_chunk_waits_until_the_prompt_is_read
     assert late.done_at is not None
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *OTHERS])
 def test_time_in_one_go_and_in_small_steps_comes_to_the_same(kind: str) -> None:
     script = [ask(n * 3.7, 100 + n * 40, 60) for n in range(30)]
     small, large = server(*script, kind=kind), server(*script, kind=kind)
@@ -124,6 +149,91 @@ def test_the_token_counters_of_llamacpp_stand_still_through_a_request() -> None:
     assert shown(one, predicted, 110) == 1000
 
 
+def test_a_first_call_of_tgi_is_counted_while_its_batch_is_empty_and_its_success_after_it() -> None:
+    one = server(ask(1, 16_384, 5), kind="tgi", shape=ONE_STEP)
+    calls, successes = "tgi_batch_inference_count", "tgi_batch_inference_success"
+    names = (calls, successes, "tgi_batch_current_size", "tgi_queue_size")
+    assert [shown(one, name, 15) for name in names] == [1, 0, 0, 0]
+    assert [shown(one, name, 21.04) for name in names] == [2, 1, 1, 0]
+    assert [shown(one, name, 60) for name in names] == [5, 5, 0, 0]
+    by_method = [shown(one, successes, 60, f'method="{each}"') for each in ("prefill", "decode")]
+    assert by_method == [1, 4]
+
+
+def test_the_router_of_tgi_goes_on_where_its_shards_froze() -> None:
+    one = server(hang(5, Halt.FROZEN), *(ask(10 + n, 10, 5) for n in range(4)), kind="tgi")
+    calls = shown(one, "tgi_batch_inference_count", 60, 'method="prefill"')
+    assert (calls, shown(one, "tgi_queue_size", 60)) == (1, 3)
+    assert shown(one, "tgi_batch_inference_success", 60) == 0
+
+
+def test_triton_counts_iterations_as_a_prompt_is_read_and_executions_at_its_end() -> None:
+    one = server(ask(1, 512 * 60, 50), kind="triton", shape=READER)
+    iterations, ended = "nv_trt_llm_general_metrics", "nv_inference_exec_count"
+    steps = [shown(one, iterations, at, "iteration_counter") for at in (20, 40)]
+    assert 0 < steps[0] < steps[1]
+    parts = ("tensorrt_llm", "preprocessing", "ensemble")
+    assert [shown(one, ended, 40, part) for part in parts] == [0, 1, 0]
+    assert [shown(one, ended, 90, part) for part in parts] == [1, 1, 0]
+    assert shown(one, "nv_inference_request_success", 90, "ensemble") == 1
+
+
+def test_trtllm_serve_writes_nothing_until_a_request_ends() -> None:
+    one = server(ask(0, 10, 300), ask(1, 10, 2000), kind="trtllm", shape=Shape(step=0.1))
+    running, output = "trtllm_num_requests_running", "trtllm_generation_tokens_total"
+    one.advance(2)
+    before = one.page(5)
+    one.advance(29)
+    assert one.page(5) == before
+    assert shown(one, running, 29) == 0
+    seen = [[shown(one, name, at) for name in (running, output)] for at in (31, 199, 220)]
+    assert seen == [[1, 300], [1, 300], [0, 2300]]
+    assert shown(one, "trtllm_kv_cache_gen_alloc_blocks_total", 220) > 100
+
+
+def test_nim_counts_tokens_with_each_iteration_and_has_no_prefix() -> None:
+    one = server(ask(1, 512 * 20, 300), kind="nim", shape=replace(READER, step=0.1))
+    kv = [shown(one, "gpu_cache_usage_perc", at) for at in (5, 15)]
+    assert 0 < kv[0] < kv[1]
+    assert shown(one, "prompt_tokens_total", 15) == 0
+    assert shown(one, "prompt_tokens_total", 30) == 512 * 20
+    output = [shown(one, "generation_tokens_total", at) for at in (30, 31)]
+    assert 0 < output[0] < output[1] < 300
+    assert "process_start_time_seconds" in one.page(5)
+
+
+def test_lmdeploy_writes_its_gauges_every_ten_seconds_whatever_its_engine_does() -> None:
+    script = [hang(5, Halt.FROZEN), *(ask(12 + n, 10, 5) for n in range(4))]
+    one = server(*script, kind="lmdeploy")
+    names = ("lmdeploy:num_requests_waiting", "lmdeploy:num_api_requests_routed")
+    assert [[shown(one, name, at) for name in names] for at in (16, 21)] == [[0, 0], [4, 4]]
+
+
+def test_lmdeploy_counts_outputs_and_not_the_chunks_of_a_prompt() -> None:
+    one = server(ask(1, 512 * 60, 5), kind="lmdeploy", shape=READER)
+    count = "lmdeploy:iteration_tokens_total_count"
+    assert [shown(one, count, at) for at in (20, 40)] == [0, 0]
+    kv = [shown(one, "lmdeploy:gpu_cache_usage_perc", at) for at in (41, 49, 52)]
+    assert kv[0] == kv[1] < kv[2]
+    assert shown(one, count, 70) == 5
+
+
+def test_only_the_health_of_lmdeploy_watches_its_scheduler() -> None:
+    hung = [job(0, 2, 10, 500), hang(100, Halt.FROZEN)]
+    told, silent = server(*hung, kind="lmdeploy"), server(*hung, kind="nim")
+    for at in (180, 195):
+        told.advance(at)
+        silent.advance(at)
+        silent.health(1)
+        if at == 180:
+            told.health(1)
+    with pytest.raises(Unwell):
+        told.health(1)
+    idle = server(hang(100, Halt.FROZEN), kind="lmdeploy")
+    idle.advance(300)
+    idle.health(1)
+
+
 @pytest.mark.parametrize(("stale", "left"), [(True, 3), (False, 0)])
 def test_gauges_are_stale_after_aborts_where_the_version_keeps_them(stale: bool, left: int) -> None:
     asked = [ask(n / 10, 10, 5000) for n in range(3)]
@@ -132,12 +242,15 @@ def test_gauges_are_stale_after_aborts_where_the_version_keeps_them(stale: bool,
     assert one.in_flight == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", RUNNING)
 def test_in_a_hang_in_admission_all_wait_and_none_runs(kind: str) -> None:
     one = server(hang(5, Halt.ADMISSION), *(ask(10 + n, 10, 5) for n in range(4)), kind=kind)
-    assert shown(one, RUNNING[kind], 60) == 0
+    part = "active" if kind == "triton" else ""
+    assert shown(one, RUNNING[kind], 60, part) == 0
     assert one.in_flight == 4
-    waiting = re.search(r"(?:waiting|queue_reqs|deferred)\S* (\d)", one.page(5))
+    waiting = re.search(
+        r"(?<!api_)(?:requests_waiting|\"waiting|queue_\w+|deferred)\S* (\d)", one.page(5)
+    )
     assert waiting is not None
     assert waiting[1] == "4"
 
