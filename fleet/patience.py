@@ -6,7 +6,8 @@ from typing import Protocol
 
 class Patience(Protocol):
     """``confirm_wait`` lies between two looks at a doubt, and ``load_limit`` is how long a load may
-    take. ``restart_unproven``: without counters an unanswered request counts as a proof.
+    take. ``restart_unproven``: without counters, or with such as only ends of requests move,
+    an unanswered request counts as a proof.
     """
 
     @property

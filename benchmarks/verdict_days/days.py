@@ -12,12 +12,12 @@ KINDS = ("vllm", "vllm-v0", "sglang", "llamacpp")
 OTHERS = ("tgi", "triton", "trtllm", "nim", "lmdeploy")
 MINUTE, HOUR = 60.0, 3600.0
 
-OTHERS_FULL = "a batch job on a full server, four other engines"
-#: Its page is written when a request ends, so a full server looks like one that hangs.
-SILENT = "the same, of trtllm-serve"
+OTHERS_FULL = "a batch job on a full server, five other engines"
 
 #: What steady is known not to see: there, no request can name the rank that is meant.
 LIMIT = "the same, of SGLang before 0.5.10"
+#: Nor what hangs where the page is written when a request ends: a full server looks the same.
+SILENT = "hangs of trtllm-serve, in decode, in admission, while idle"
 
 
 @dataclass(frozen=True)
@@ -267,9 +267,8 @@ def _rough() -> list[Day]:
 
 def _others() -> list[Day]:
     """What happens to any server, to the engines that fewer people run; of each the bare hours."""
-    return sorted(
-        (day for kind in OTHERS for day in _of(kind)), key=lambda day: day.group == SILENT
-    )
+    days = [day for kind in OTHERS for day in _of(kind)]
+    return sorted(days, key=lambda day: day.group == SILENT)
 
 
 def _of(kind: str) -> list[Day]:
@@ -282,18 +281,19 @@ def _of(kind: str) -> list[Day]:
     later = every(at + 240, end, 45, 800, 300)
     deploys = [deploy(n * 20 * MINUTE + 9) for n in range(1, 4)]
     days = [
-        Day(SILENT if kind == "trtllm" else OTHERS_FULL, full, [job(MINUTE, 4, 2000, 24_000)]),
+        Day(OTHERS_FULL, full, [job(MINUTE, 4, 2000, 24_000)]),
         Day("a lone 128k prompt, read for four minutes", reader, lone),
         Day("a first step of 100 s, gauges at zero", one_step, prompts),
-        Day("a hang in decode", build, [job(60, 6, 900, 700), hang(at, Halt.FROZEN)]),
-        Day(
-            "a hang in admission, all waiting and none running",
-            build,
-            [*_TRAFFIC, hang(at, Halt.ADMISSION)],
-        ),
-        Day("frozen while idle, nobody comes", build, [hang(at, Halt.FROZEN)]),
-        Day("frozen while idle, requests come later", build, [*later, hang(at, Halt.FROZEN)]),
         Day("restarted between two readings", replace(build, load=18), [*_TRAFFIC, *deploys]),
+    ]
+    hangs = {
+        "a hang in decode": [job(60, 6, 900, 700), hang(at, Halt.FROZEN)],
+        "a hang in admission, all waiting and none running": [*_TRAFFIC, hang(at, Halt.ADMISSION)],
+        "frozen while idle, nobody comes": [hang(at, Halt.FROZEN)],
+        "frozen while idle, requests come later": [*later, hang(at, Halt.FROZEN)],
+    }
+    days += [
+        Day(SILENT if kind == "trtllm" else group, build, script) for group, script in hangs.items()
     ]
     return [replace(day, hours=end / HOUR) for day in days]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fleet.durations import brief
+from fleet.engines.profiles import profile_named
 from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
 from fleet.engines.sighting import Change, Sighting, compare
 from fleet.engines.windows import window_of
@@ -108,9 +109,11 @@ def _by_answer(
         return Finding(verdict=Verdict.LOADING, why=f"it was just started: {why}"[:300])
     if engine.page is Page.LISTED and answer.came is Came.GIVEN:
         return Finding(verdict=Verdict.HEALTHY, why=why)
-    if engine.page is Page.LISTED and answer.came is Came.NONE:
+    by_ends = profile_named(engine.profile).by_ends
+    if (engine.page is Page.LISTED or by_ends) and answer.came is Came.NONE:
         verdict = Verdict.SUSPECT if policy.restart_unproven else Verdict.UNPROVEN
-        return Finding(verdict=verdict, why=f"{why}: without counters, busy looks the same"[:300])
+        what = "by the ends of requests" if by_ends else "without counters"
+        return Finding(verdict=verdict, why=f"{why}: {what}, busy looks the same"[:300])
     return Finding(verdict=_ANSWERED[answer.came], why=why)
 
 

@@ -54,6 +54,9 @@ class Profile:
     length is the work of a step, also while every other witness stands still; but only where
     requests run, since an engine that admits nobody counts who waits all the same.
 
+    ``by_ends``: nothing on its page is written before a request ends. Where all that run are long,
+    and the server is full, no answer proves as little as without counters.
+
     ``batch`` is the most tokens of prompts that one step of the engine's own default reads. With
     the counters ``prompt`` and ``prompt_time`` it says how long such a step may take.
 
@@ -84,6 +87,7 @@ class Profile:
     open: tuple[Series, ...] = ()
     counters: tuple[Witness, ...] = ()
     queue_by_steps: bool = False
+    by_ends: bool = False
     batch: int = 0
     asleep_at: tuple[str, str] | None = None
     window: timedelta = timedelta(0)

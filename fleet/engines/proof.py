@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fleet.engines.judge import find
+from fleet.engines.profiles import profile_named
 from fleet.engines.reading import Came, EngineReading, Page
 from fleet.engines.sighting import Change, Sighting, compare
 from fleet.findings import Finding
@@ -36,6 +37,8 @@ def proof_of(
         return Proof(Verdict.ERROR, engine, frozenset(each.label for each in engine.engines))
     if engine.page is Page.LISTED:
         return Proof(Verdict.UNRESPONSIVE, engine, frozenset()) if policy.restart_unproven else None
+    if profile_named(engine.profile).by_ends and not policy.restart_unproven:
+        return None
     named = [each for each in engine.engines if each.label == answer.rank]
     asked = named if answer.rank else engine.telling
     labels = frozenset(each.label for each in asked)

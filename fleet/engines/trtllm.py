@@ -5,8 +5,8 @@ takes statistics out of a queue: it is never asked for.
 
 Why these witnesses. There is no counter of steps. Blocks of the KV cache are taken as a prompt is
 read and as tokens are made, and how many are in use moves with them; the latency of the last
-iteration changes with every one. The counters of tokens move only when a request ends, hence their
-window where a page has nothing else.
+iteration changes with every one. But the server takes all of that out of the engine when a request
+ends, and only then, as it counts tokens then: hence the window, and that no answer proves nothing.
 
 Nothing on the page says when the process began.
 """
@@ -14,8 +14,6 @@ Nothing on the page says when the process began.
 from datetime import timedelta
 
 from fleet.engines.profile import Profile, Series, Witness
-
-_WHEN_A_REQUEST_ENDS = timedelta(minutes=2)
 
 
 def _series(*stems: str) -> Series:
@@ -34,8 +32,8 @@ TRTLLM = Profile(
         Witness("kv", _series("kv_cache_utilization"), counts=False),
         Witness("prefills", _series("prefill_batch_tokens_count")),
         Witness("latency", _series("iteration_latency_seconds"), counts=False),
-        Witness("prompt", _series("prompt_tokens_total"), window=_WHEN_A_REQUEST_ENDS),
-        Witness("output", _series("generation_tokens_total"), window=_WHEN_A_REQUEST_ENDS),
+        Witness("prompt", _series("prompt_tokens_total")),
+        Witness("output", _series("generation_tokens_total")),
     ),
     counters=(
         Witness("done", _series("num_requests_completed_total")),
@@ -44,6 +42,8 @@ TRTLLM = Profile(
             Series(("trtllm_request_success_total",), added=("finished_reason",)),
         ),
     ),
+    by_ends=True,
+    window=timedelta(minutes=2),
     path="/prometheus/metrics",
     marks=("trtllm_",),
 )

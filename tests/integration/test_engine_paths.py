@@ -13,6 +13,7 @@ from activities.engine_requests import EngineRequests
 from fleet.contracts.engine import AskRequest
 from fleet.engine_sources import EngineSource
 from fleet.engines.place import Kind
+from fleet.engines.profiles import profile_named
 from fleet.engines.proof import proof_of
 from fleet.engines.reading import Came, EngineReading, Page
 from fleet.policy import Policy
@@ -189,9 +190,10 @@ async def test_one_that_stands_still_is_asked_once_and_its_silence_proves_it_stu
         seen = await doubted(source_of(kind, server, asked_at))
         assert seen.answer is not None
         assert (seen.answer.came, posts(server)) == (Came.NONE, [asked_at])
-        proof = proof_of(seen, Policy())
+        proof = proof_of(seen, Policy(restart_unproven=True))
         assert proof is not None
         assert proof.verdict is Verdict.STUCK
+        assert (proof_of(seen, Policy()) is None) == profile_named(seen.profile).by_ends
 
 
 @pytest.mark.parametrize(("kind", "path", "page", "asked_at"), AT_WORK)

@@ -1,14 +1,16 @@
 """What each engine's page says: in flight, waiting, and what of it is progress."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from fleet.engines.judge import find
 from fleet.engines.page import read_page
 from fleet.engines.profiles import PROFILES
-from fleet.engines.reading import EngineReading, EngineState, Page
+from fleet.engines.reading import Answer, Came, EngineReading, EngineState, Page
 from fleet.engines.sighting import Change, Sighting, compare
 from fleet.engines.windows import longest_window
 from fleet.judge import Memory
@@ -273,10 +275,19 @@ def test_trtllm_under_the_other_names_of_its_gauges() -> None:
     assert read(other).engines == read(page).engines
 
 
-def test_trtllm_without_statistics_of_the_cache_waits_for_a_request_to_end() -> None:
-    slow = read(pages.trtllm(running=1, missed=None))
-    assert longest_window(slow) == timedelta(minutes=2)
-    assert longest_window(read(pages.trtllm(running=1))) == timedelta(0)
+def test_trtllm_shows_only_ends_of_requests_so_it_waits_for_one_and_no_answer_proves_nothing() -> (
+    None
+):
+    for page in (pages.trtllm(running=1), pages.trtllm(running=1, missed=None)):
+        seen = read(page)
+        assert longest_window(seen) == timedelta(minutes=2)
+        silent = replace(seen, answer=Answer(came=Came.NONE))
+        said = [
+            find(Reading(server="s", at=T0, engine=silent), None, Policy(restart_unproven=acts))
+            for acts in (False, True)
+        ]
+        assert [each.verdict for each in said] == [Verdict.UNPROVEN, Verdict.SUSPECT]
+        assert "by the ends of requests, busy looks the same" in said[0].why
 
 
 # --- NIM -----------------------------------------------------------------------------------------

@@ -159,9 +159,11 @@ def test_its_own_step_is_no_progress_of_others_however_many_looks_it_is_seen_in(
     assert said.engine.answer is not None
     assert said.engine.answer.came is Came.NONE
     assert said.engine.engines != (first.engine.engines if first.engine is not None else ())
-    proof = proof_of(said.engine, Policy())
+    proof = proof_of(said.engine, Policy(restart_unproven=True))
     assert proof is not None
     assert proof.verdict is Verdict.STUCK
+    # Where only ends of requests show, none is proved unless the operator has said so.
+    assert (proof_of(said.engine, Policy()) is None) == profile_named(name).by_ends
 
 
 @pytest.mark.parametrize("name", _ENGINES)
