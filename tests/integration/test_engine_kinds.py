@@ -90,7 +90,7 @@ class TestWithoutCounters:
     @pytest.mark.parametrize(
         ("word", "came", "meant"),
         [
-            ("full", Came.BUSY, Verdict.BUSY),
+            ("full", Came.FULL, Verdict.BUSY),
             ("boot", Came.LOADING, Verdict.LOADING),
             ("fail", Came.FAILED, Verdict.DEGRADED),
         ],
