@@ -200,8 +200,8 @@ async def _(s: Scene) -> None:
     await s.report(Verdict.ERROR)
 
 
-@story(Outcome.RESOLVED, "at_the_second_try")
-async def _(s: Scene) -> None:
+def _cured_by_the_second(s: Scene) -> None:
+    """The first restart has no effect, and the one after it helps."""
     s.cure_works = False
 
     def works_next_time() -> None:
@@ -211,21 +211,18 @@ async def _(s: Scene) -> None:
         s.before("restart_server", cure)
 
     s.before("restart_server", works_next_time)
+
+
+@story(Outcome.RESOLVED, "at_the_second_try")
+async def _(s: Scene) -> None:
+    _cured_by_the_second(s)
     await s.report()
 
 
 @story(Outcome.RESOLVED, "by_a_stronger_step")
 async def _(s: Scene) -> None:
     s.ladder = (ComposeRestart(kind="compose", host="box", directory="/srv/models"),)
-    s.cure_works = False
-
-    def works_next_time() -> None:
-        def cure() -> None:
-            s.cure_works = True
-
-        s.before("restart_server", cure)
-
-    s.before("restart_server", works_next_time)
+    _cured_by_the_second(s)
     await s.report()
 
 
@@ -265,15 +262,7 @@ async def _(s: Scene) -> None:
     """A stronger step that takes another backend along."""
     s.gateways = _GATEWAYS.model_copy(update={"backends": [s.server, "gpu-2"]})
     s.ladder = (RebootRestart(kind="reboot", host="box", also_restarts=("gpu-2",)),)
-    s.cure_works = False
-
-    def works_next_time() -> None:
-        def cure() -> None:
-            s.cure_works = True
-
-        s.before("restart_server", cure)
-
-    s.before("restart_server", works_next_time)
+    _cured_by_the_second(s)
     await s.report()
 
 
