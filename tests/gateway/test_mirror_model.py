@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import os
-from collections import Counter
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from gateway.editing import MOST_PARTS
 from gateway.routing import MIRROR
 from gateway.tally import Who
-from tests.parts.gateways import PATIENCE, Serving, administered, serving, until
+from tests.parts.gateways import PATIENCE, administered, ended, serving, until
 from tests.parts.raw_backend import LAST, STREAM, Connection, ok, raw_backend
 
 pytestmark = pytest.mark.anyio
@@ -25,20 +24,6 @@ POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
 
 def candidate(url: str, **more: Any) -> dict[str, Any]:
     return {"url": url, "sample": 100, "model": "next-70b", **more}
-
-
-def results(gateway: Serving) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for (_, _, result), count in gateway.core.tally.results.items():
-        found[str(result)] += count
-    return found
-
-
-async def ended(gateway: Serving, count: int) -> Counter[str]:
-    await until(lambda: results(gateway).total() >= count)
-    await until(lambda: not gateway.gateway.mirrors.running)
-    await until(lambda: gateway.gateway.mirrors.budget.retained == 0)
-    return results(gateway)
 
 
 async def test_a_candidate_is_asked_for_its_own_model() -> None:

@@ -23,7 +23,7 @@ from tests.parts.bad_candidates import (
     resets,
     speaks_no_http,
 )
-from tests.parts.gateways import PATIENCE, Serving, serving, until
+from tests.parts.gateways import PATIENCE, Serving, ended, results, serving, until
 from tests.parts.ports import free_port
 from tests.parts.raw_backend import LAST, OK, STREAM, Connection, echo, ok, raw_backend
 
@@ -31,21 +31,6 @@ pytestmark = pytest.mark.anyio
 
 CHAT = "/v1/chat/completions"
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n"
-
-
-def results(gateway: Serving) -> Counter[str]:
-    """Mirrored requests by what became of them, over all candidates."""
-    found: Counter[str] = Counter()
-    for (_, _, result), count in gateway.core.tally.results.items():
-        found[str(result)] += count
-    return found
-
-
-async def ended(gateway: Serving, count: int) -> Counter[str]:
-    await until(lambda: results(gateway).total() >= count)
-    await until(lambda: not gateway.gateway.mirrors.running)
-    await until(lambda: gateway.gateway.mirrors.budget.retained == 0)
-    return results(gateway)
 
 
 def candidate(url: str, **more: Any) -> dict[str, Any]:

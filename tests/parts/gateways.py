@@ -1,6 +1,7 @@
 """A gateway in the test's own event loop, on a free port, before backends of the test."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -130,3 +131,19 @@ async def until(true: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not true():
             await asyncio.sleep(0.005)
+
+
+def results(gateway: Serving) -> Counter[str]:
+    """Mirrored requests by what became of them, over all candidates."""
+    found: Counter[str] = Counter()
+    for (_, _, result), count in gateway.core.tally.results.items():
+        found[str(result)] += count
+    return found
+
+
+async def ended(gateway: Serving, count: int) -> Counter[str]:
+    """The same, once so many have ended and nothing of them is left."""
+    await until(lambda: results(gateway).total() >= count)
+    await until(lambda: not gateway.gateway.mirrors.running)
+    await until(lambda: gateway.gateway.mirrors.budget.retained == 0)
+    return results(gateway)
